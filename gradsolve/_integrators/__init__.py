@@ -1,5 +1,6 @@
 from ._explicit import AbstractExplicitRK as AbstractExplicitRK
-from ._tableau import ButcherTableau as ButcherTableau, DenseOutput as DenseOutput
+from ._tableau import ButcherTableau as ButcherTableau
+from ._tableau import DenseOutput as DenseOutput
 from .bosh3 import Bosh3 as Bosh3
 from .dopri5 import Dopri5 as Dopri5
 from .dopri8 import Dopri8 as Dopri8
