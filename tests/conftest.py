@@ -21,7 +21,7 @@ import pytest
 
 
 def _wants_gpu(config: pytest.Config) -> bool:
-    expression = config.getoption("markexpr")
+    expression = config.getoption("markexpr") or ""
     return "gpu" in expression and "not gpu" not in expression
 
 
