@@ -1,3 +1,8 @@
+from ._base import AbstractIntegrator as AbstractIntegrator
+from ._base import AbstractTransposedStep as AbstractTransposedStep
+from ._base import OutputCotangents as OutputCotangents
+from ._base import Step as Step
+from ._base import StepCotangents as StepCotangents
 from ._explicit import AbstractExplicitRK as AbstractExplicitRK
 from ._tableau import ButcherTableau as ButcherTableau
 from ._tableau import DenseOutput as DenseOutput

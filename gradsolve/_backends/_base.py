@@ -1,0 +1,66 @@
+"""What a backend is: where the three jobs run."""
+
+import abc
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+
+from .._custom_types import Leaf
+from .._ensemble.program import Program
+from .._xla.adjoint import AdjointInputs, Cotangents, Wanted
+from .._xla.record import RecordInputs, Recording
+from .._xla.replay import Replayed, ReplayInputs
+
+
+class BackendReport(eqx.Module):
+    """Which backend ran, and why.
+
+    - `requested`, `actual`: names of the backends.
+    - `reason`: one sentence.
+    """
+
+    requested: str = eqx.field(static=True)
+    actual: str = eqx.field(static=True)
+    reason: str = eqx.field(static=True)
+
+
+class AbstractBackend(eqx.Module):
+    """Knows where code runs. `leaves` belong to the program, `is_lane` says which are per lane."""
+
+    @abc.abstractmethod
+    def choose(self) -> tuple["AbstractBackend", BackendReport]:
+        """The backend that will run, and the report of the choice."""
+
+    @abc.abstractmethod
+    def record(
+        self,
+        program: Program,
+        store_checkpoints: bool,
+        is_lane: Sequence[bool],
+        leaves: Sequence[Leaf],
+        inputs: RecordInputs,
+    ) -> Recording:
+        """Solves adaptively and records the accepted times."""
+
+    @abc.abstractmethod
+    def replay(
+        self,
+        program: Program,
+        store_checkpoints: bool,
+        is_lane: Sequence[bool],
+        leaves: Sequence[Leaf],
+        inputs: ReplayInputs,
+    ) -> Replayed:
+        """Takes the recorded steps."""
+
+    @abc.abstractmethod
+    def adjoint(
+        self,
+        program: Program,
+        wanted: Wanted,
+        is_lane: Sequence[bool],
+        leaves: Sequence[Leaf],
+        inputs: AdjointInputs,
+    ) -> tuple[Cotangents, list[Any]]:
+        """Pulls cotangents of the outputs back through the recorded steps."""

@@ -1,0 +1,242 @@
+"""From checked arguments to flat arrays and back: what runs inside one compiled function."""
+
+import collections
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import equinox.internal as eqxi
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+
+from ._adjoint import DiscreteAdjoint
+from ._backends import AbstractBackend
+from ._checks import check_field_output
+from ._controllers import AbstractController
+from ._custom_types import Array, Leaf, PyTree
+from ._discrete_map import MapInputs, replay_map, solve_map
+from ._ensemble.layout import StateLayout
+from ._ensemble.program import Program
+from ._in_axes import Axes, lane_last, one_lane_shape
+from ._integrators import AbstractIntegrator
+from ._memory import choose_checkpoint_every
+from ._mesh import Mesh
+
+TRACE_COUNTS: collections.Counter[str] = collections.Counter()
+"""How often each core function has been traced, which is how often it has been compiled."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """Everything about a solve that is not an array; hashable."""
+
+    layout: StateLayout
+    axes: Axes
+    lanes: int
+    adjoint: DiscreteAdjoint
+    max_steps: int
+    capacity: int
+
+
+class Arguments(NamedTuple):
+    """The user's arrays, with the ensemble axes where the user has them."""
+
+    system: PyTree
+    y0: PyTree
+    t0: Array
+    t1: Array
+    ts: Array | None
+
+
+class SolveOutput(NamedTuple):
+    """Results in the user's shapes."""
+
+    ys: PyTree
+    mesh: Mesh
+    num_accepted: Array
+    num_rejected: Array
+    status: Array
+    unfinished: Array
+
+
+def _field(request: Request, system: PyTree) -> tuple[Callable[..., Array], list[Leaf], list[bool]]:
+    """The field of one trajectory as a function of explicit leaves: `call(leaves, t, y)`.
+
+    Arrays that the vector field closes over become leaves too, so that they may be traced values
+    of a surrounding transformation and are differentiated if that asks for it.
+    """
+    layout = request.layout
+    leaves, treedef = jtu.tree_flatten(system)
+    is_array = [eqx.is_array(leaf) for leaf in leaves]
+    static = [None if flag else leaf for leaf, flag in zip(leaves, is_array, strict=True)]
+    axes = [axis for axis, flag in zip(request.axes.system, is_array, strict=True) if flag]
+    arrays = [leaf for leaf, flag in zip(leaves, is_array, strict=True) if flag]
+
+    def flat_field(arrays: list[Leaf], t: Array, y: Array) -> Array:
+        remaining = iter(arrays)
+        full = [next(remaining) if flag else s for flag, s in zip(is_array, static, strict=True)]
+        whole = jtu.tree_unflatten(treedef, full)
+        dy = whole.vector_field(t, layout.unflatten(y))
+        check_field_output(layout, dy)
+        return layout.flatten(dy)
+
+    structs = [
+        jax.ShapeDtypeStruct(one_lane_shape(leaf, axis), leaf.dtype)
+        for leaf, axis in zip(arrays, axes, strict=True)
+    ]
+    t_struct = jax.ShapeDtypeStruct((), layout.dtype)
+    y_struct = jax.ShapeDtypeStruct((layout.dim,), layout.dtype)
+    closed = eqx.filter_closure_convert(flat_field, structs, t_struct, y_struct)
+    captured, closed_static = eqx.partition(closed, eqx.is_array)
+    captured, captured_treedef = jtu.tree_flatten(captured)
+    count = len(arrays)
+
+    def call(leaves: list[Leaf], t: Array, y: Array) -> Array:
+        captured = jtu.tree_unflatten(captured_treedef, leaves[count:])
+        return eqx.combine(captured, closed_static)(list(leaves[:count]), t, y)
+
+    lane_leaves = [lane_last(leaf, axis) for leaf, axis in zip(arrays, axes, strict=True)]
+    is_lane = [axis is not None for axis in axes]
+    return call, [*lane_leaves, *captured], [*is_lane, *[False] * len(captured)]
+
+
+def _lanes_of(leaf: Array, axis: int | None, lanes: int) -> Array:
+    """A leaf with the ensemble axis last, broadcast if it is shared."""
+    if axis is not None:
+        return lane_last(leaf, axis)
+    return jnp.broadcast_to(leaf[..., None], (*leaf.shape, lanes))
+
+
+def _flat_state(request: Request, y0: PyTree) -> Array:
+    layout, lanes = request.layout, request.lanes
+    leaves = [
+        _lanes_of(jnp.asarray(leaf), axis, lanes).reshape(-1, lanes)
+        for leaf, axis in zip(jtu.tree_leaves(y0), request.axes.y0, strict=True)
+    ]
+    return jnp.concatenate(leaves).astype(layout.dtype)
+
+
+def _map_inputs(request: Request, arguments: Arguments, field_leaves: list[Leaf]) -> MapInputs:
+    axes, lanes = request.axes, request.lanes
+    ts = None if arguments.ts is None else _lanes_of(arguments.ts, axes.ts[0], lanes)
+    return MapInputs(
+        field_leaves,
+        _flat_state(request, arguments.y0),
+        _lanes_of(arguments.t0, axes.t0[0], lanes),
+        _lanes_of(arguments.t1, axes.t1[0], lanes),
+        ts,
+    )
+
+
+def _to_user(request: Request, y1: Array, ys: Array | None) -> PyTree:
+    """States in the user's structure; the ensemble axis first, then output times."""
+    flat = jnp.moveaxis(y1 if ys is None else ys, -1, 0)
+    if not request.axes.ensemble:
+        flat = flat[0]
+    return request.layout.unflatten(flat)
+
+
+def _per_trajectory(request: Request, value: Array) -> Array:
+    return value if request.axes.ensemble else value[..., 0]
+
+
+def _program(
+    request: Request,
+    call: Callable[..., Array],
+    num_field_leaves: int,
+    integrator: AbstractIntegrator,
+    controller: AbstractController | None,
+    rows: int,
+) -> tuple[Program, list[Leaf], list[bool]]:
+    arrays, static = eqx.partition(controller, eqx.is_array)
+    leaves, treedef = jtu.tree_flatten(arrays)
+    axes = request.axes.controller if controller is not None else ()
+    is_lane = [axis is not None for axis in axes][: len(leaves)]
+    itemsize = jnp.dtype(request.layout.dtype).itemsize
+    every = choose_checkpoint_every(
+        rows,
+        request.layout.dim * request.lanes * itemsize,
+        request.adjoint.checkpoint_every,
+        request.adjoint.memory_limit,
+    )
+    program = Program(
+        call=call,
+        num_field_leaves=num_field_leaves,
+        integrator=integrator,
+        controller_static=static,
+        controller_treedef=treedef,
+        max_steps=request.max_steps,
+        capacity=request.capacity,
+        checkpoint_every=every,
+    )
+    return program, leaves, is_lane
+
+
+@eqx.filter_jit
+def run_solve(
+    request: Request,
+    arguments: Arguments,
+    dt0: Array | None,
+    controller: AbstractController,
+    integrator: AbstractIntegrator,
+    backend: AbstractBackend,
+) -> SolveOutput:
+    """Records a mesh of at most `request.capacity` steps; differentiable."""
+    TRACE_COUNTS["solve"] += 1
+    call, field_leaves, field_is_lane = _field(request, arguments.system)
+    program, controller_leaves, controller_is_lane = _program(
+        request, call, len(field_leaves), integrator, controller, request.capacity
+    )
+    inputs = _map_inputs(request, arguments, field_leaves)
+    if dt0 is not None:
+        dt0 = _lanes_of(dt0, request.axes.dt0[0], request.lanes)
+        dt0 = eqxi.nondifferentiable(dt0, name="`dt0`")
+    controller_leaves = eqxi.nondifferentiable(controller_leaves, name="`controller`")
+    is_lane = (*field_is_lane, *controller_is_lane)
+    out = solve_map(inputs, program, backend, is_lane, controller_leaves, dt0)
+    rows = jnp.arange(out.times.shape[0])[:, None]
+    last = jnp.take_along_axis(out.times, out.num_accepted[None], axis=0)
+    times = jnp.where(rows <= out.num_accepted, out.times, last)
+    times = eqxi.nondifferentiable_backward(times, name="`mesh.times`")
+    return SolveOutput(
+        _to_user(request, out.y1, out.ys),
+        Mesh(_per_trajectory(request, times), _per_trajectory(request, out.num_accepted)),
+        _per_trajectory(request, out.num_accepted),
+        _per_trajectory(request, out.num_rejected),
+        _per_trajectory(request, out.status),
+        jnp.any(out.unfinished),
+    )
+
+
+@eqx.filter_jit
+def run_replay(
+    request: Request,
+    arguments: Arguments,
+    mesh: Mesh,
+    status: Array,
+    integrator: AbstractIntegrator,
+    backend: AbstractBackend,
+) -> PyTree:
+    """Takes the steps of a mesh; differentiable."""
+    TRACE_COUNTS["replay"] += 1
+    call, field_leaves, field_is_lane = _field(request, arguments.system)
+    times, num_steps = mesh.times, mesh.num_steps
+    if not request.axes.ensemble:
+        times, num_steps, status = times[:, None], num_steps[None], status[None]
+    program, _, _ = _program(
+        request, call, len(field_leaves), integrator, None, times.shape[0] - 1
+    )
+    inputs = _map_inputs(request, arguments, field_leaves)
+    times = eqxi.nondifferentiable(times, name="`mesh.times`")
+    y1, ys = replay_map(
+        inputs, program, backend, tuple(field_is_lane), times, num_steps, status
+    )
+    return _to_user(request, y1, ys)
+
+
+@eqx.filter_jit
+def trim_mesh(times: Array, rows: int) -> Array:
+    """The first `rows` rows of a mesh."""
+    return times[:rows]

@@ -1,0 +1,116 @@
+"""The model: an Equinox module with a vector field."""
+
+import abc
+import types
+import typing
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import AbstractArray, Array, PyTree
+
+from ._custom_types import Time
+
+
+def _accepts_array(annotation: Any) -> bool:
+    """Whether a field annotation means "a JAX array", possibly one of several alternatives."""
+    if isinstance(annotation, str):
+        # An annotation that could not be evaluated (a local name under postponed evaluation).
+        return "Array" in annotation and "ArrayLike" not in annotation
+    if annotation is Array:
+        return True
+    if isinstance(annotation, type) and issubclass(annotation, AbstractArray):
+        return annotation.array_type in (Array, Any)
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return any(_accepts_array(alternative) for alternative in typing.get_args(annotation))
+    return False
+
+
+def _wants_integers(annotation: Any) -> bool:
+    if not (isinstance(annotation, type) and issubclass(annotation, AbstractArray)):
+        return False
+    return not any("float" in dtype for dtype in annotation.dtypes)
+
+
+def _as_parameter(value: Any, annotation: Any) -> Any:
+    """Python and NumPy scalars and NumPy arrays become JAX arrays; anything else is untouched."""
+    if isinstance(value, bool | np.bool_):
+        return jnp.asarray(value)
+    if isinstance(value, int) and not _wants_integers(annotation):
+        # A parameter written `k=1` is a number to be fitted, not an index.
+        return jnp.asarray(float(value))
+    if isinstance(value, int | float | np.generic | np.ndarray):
+        return jnp.asarray(value)
+    return value
+
+
+class _ConvertingMeta(type(eqx.Module)):
+    """Converts Python scalars given to `Array` fields once `__init__` has finished."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        self = super().__call__(*args, **kwargs)
+        for name, annotation in _array_fields(cls).items():
+            value = getattr(self, name, None)
+            converted = _as_parameter(value, annotation)
+            if converted is not value:
+                object.__setattr__(self, name, converted)
+        return self
+
+
+def _array_fields(cls: type) -> dict[str, Any]:
+    try:
+        hints = typing.get_type_hints(cls)
+    except NameError:
+        # Some annotation names something local; fall back on the raw annotations.
+        hints = {
+            name: annotation
+            for base in reversed(cls.__mro__)
+            for name, annotation in base.__dict__.get("__annotations__", {}).items()
+        }
+    fields = getattr(cls, "__dataclass_fields__", {})
+    return {
+        name: hints[name]
+        for name, field in fields.items()
+        if name in hints and not field.metadata.get("static", False) and _accepts_array(hints[name])
+    }
+
+
+class ODESystem(eqx.Module, metaclass=_ConvertingMeta):
+    """A model `dy/dt = vector_field(t, y)`; subclass it and add the parameters as fields.
+
+    Parameters are the floating-point array leaves of the module, of any shape, nested modules
+    included. Arrays closed over and integer leaves are constants. A Python or NumPy number given
+    to a field annotated as an array (`Array`, `Float[Array, "..."]`) is converted to an array of
+    the default floating-point type.
+
+    ??? example
+
+        ```python
+        class Decay(gs.ODESystem):
+            rate: Array
+
+            def vector_field(self, t, y):
+                return -self.rate * y
+        ```
+    """
+
+    @abc.abstractmethod
+    def vector_field(self, t: Time, y: PyTree) -> PyTree:
+        """The time derivative of one trajectory's state.
+
+        **Arguments:**
+
+        - `t`: the time, a scalar of the state's dtype.
+        - `y`: the state, any pytree of floating-point arrays.
+
+        **Returns:**
+
+        `dy/dt`, with the structure, shapes and dtype of `y`, in units of `y` per unit of `t`.
+        """
+
+
+def is_parameter(leaf: Any) -> bool:
+    """Whether a leaf of a system is a parameter, that is a floating-point array."""
+    return isinstance(leaf, jax.Array | np.ndarray) and jnp.issubdtype(leaf.dtype, jnp.floating)

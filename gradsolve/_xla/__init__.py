@@ -1,0 +1,1 @@
+"""The plain JAX backend: loops over rows, all trajectories in lockstep, masks for the idle ones."""

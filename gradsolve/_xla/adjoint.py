@@ -1,0 +1,271 @@
+"""The discrete adjoint: the recorded steps backwards, each transposed."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+
+from .. import _results as codes
+from .._custom_types import (
+    LaneCount,
+    LaneState,
+    LaneTime,
+    Leaf,
+    MeshTimes,
+    OutputStates,
+    OutputTimes,
+)
+from .._ensemble.program import Program
+from .checkpoints import Checkpoints, load_checkpoint
+from .outputs import pull_outputs
+from .record import forward_times
+from .replay import mesh_rows
+
+# Shared leaves of at most this many numbers in total get one cotangent per lane, summed once at
+# the end, instead of a sum over all lanes in every stage of every step. Larger ones (the weights
+# of a network) are contracted stage by stage, which needs no memory per lane.
+_FEW = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """Which inputs need a cotangent."""
+
+    leaves: tuple[int, ...]
+    y0: bool
+    t0: bool
+    t1: bool
+    ts: bool
+
+
+class AdjointInputs(NamedTuple):
+    """Per-lane inputs of the backward pass."""
+
+    y0: LaneState
+    t0: LaneTime
+    t1: LaneTime
+    ts: OutputTimes | None
+    times: MeshTimes
+    num_steps: LaneCount
+    status: LaneCount
+    checkpoints: Checkpoints
+    ct_y1: LaneState | None
+    ct_ys: OutputStates | None
+
+
+class Cotangents(NamedTuple):
+    """Per-lane cotangents."""
+
+    y0: LaneState | None
+    t0: LaneTime | None
+    t1: LaneTime | None
+    ts: OutputTimes | None
+
+
+class _Carry(NamedTuple):
+    row: Leaf
+    ct_y: LaneState
+    ct_memo: Any
+    leaves: list[Leaf]
+    last_output: LaneCount
+    t0: LaneTime | None
+    t1: LaneTime | None
+    ts: OutputTimes | None
+
+
+def _lift_few_shared(
+    leaves: list[Leaf], is_lane: tuple[bool, ...], wanted: tuple[int, ...], lanes: int
+) -> tuple[list[Leaf], tuple[bool, ...]]:
+    shared = [index for index in wanted if not is_lane[index]]
+    if sum(leaves[index].size for index in shared) > _FEW:
+        return leaves, is_lane
+    leaves, flags = list(leaves), list(is_lane)
+    for index in shared:
+        leaf = leaves[index]
+        leaves[index] = jnp.broadcast_to(leaf[..., None], (*leaf.shape, lanes))
+        flags[index] = True
+    return leaves, tuple(flags)
+
+
+def adjoint(
+    program: Program,
+    wanted: Wanted,
+    is_lane: tuple[bool, ...],
+    leaves: list[Leaf],
+    inputs: AdjointInputs,
+) -> tuple[Cotangents, None, list[Leaf | None]]:
+    """Pulls the cotangents of the outputs back to the inputs.
+
+    A lane takes part in a row only if it recorded that step. Idle lanes compute a step too, since
+    all lanes run in lockstep; they do so at a point where the field is known to be finite and with
+    a cotangent of zero, so that they contribute exactly zero even to shared parameters.
+    """
+    integrator = program.integrator
+    every = program.checkpoint_every
+    y0 = inputs.y0
+    direction, t0, t1, ts = forward_times(inputs.t0, inputs.t1, inputs.ts)
+    rows = mesh_rows(direction, t0, t1, inputs.times, inputs.num_steps, inputs.status)
+    num_rows = jnp.max(inputs.num_steps)
+    num_lanes = t0.shape[0]
+    succeeded = inputs.status == codes.SUCCESSFUL
+    want_time = wanted.t0 or wanted.t1
+
+    # A lane without any step has no safe point of its own: it borrows everything from a lane that
+    # has one.
+    has_steps = inputs.num_steps > 0
+    donor = jnp.argmax(has_steps)
+    borrow = lambda leaf: jnp.where(has_steps, leaf, leaf[..., donor][..., None])
+    leaves = [borrow(leaf) if lane else leaf for leaf, lane in zip(leaves, is_lane, strict=True)]
+    safe_y, safe_t, safe_direction = borrow(y0), borrow(t0), borrow(direction)
+    all_leaves, flags = _lift_few_shared(leaves, is_lane, wanted.leaves, num_lanes)
+    field = program.field(all_leaves, flags, safe_direction)
+    start, end, _ = rows.step(jnp.zeros((), jnp.int32))
+    first_start, first_end = borrow(start), borrow(end)
+    safe_memo = integrator.start(field, first_start, first_end, safe_y)
+
+    ct_y = jnp.zeros_like(y0)
+    if inputs.ct_y1 is not None:
+        ct_y = jnp.where(succeeded, inputs.ct_y1, 0)
+    ct_memo = None
+    if integrator.carries_memo:
+        ct_memo = jtu.tree_map(jnp.zeros_like, eqx.filter(safe_memo, eqx.is_inexact_array))
+    outputs = ts is not None and inputs.ct_ys is not None
+    last_output = jnp.full((num_lanes,), -1, jnp.int32)
+    if outputs:
+        assert ts is not None
+        reached = jnp.sum((ts <= rows.end) & (ts >= t0), axis=0) - 1
+        last_output = jnp.where(has_steps, reached, -1).astype(jnp.int32)
+    zero_time = jnp.zeros_like(t0)
+
+    def transposed_step(state: Any, carry: _Carry) -> _Carry:
+        y, memo = state
+        start, end, taken = rows.step(carry.row)
+        start = jnp.where(taken, start, safe_t)
+        end = jnp.where(taken, end, safe_t)
+        y = jnp.where(taken, y, safe_y)
+        if integrator.carries_memo:
+            memo = jtu.tree_map(lambda m, s: jnp.where(taken, m, s), memo, safe_memo)
+        ct_y1 = jnp.where(taken, carry.ct_y, 0)
+        transposed = integrator.transpose(
+            field, wanted.leaves, want_time, outputs, start, end, y, memo
+        )
+        from_outputs, last_output, ct_ts = None, carry.last_output, carry.ts
+        if outputs:
+            assert ts is not None
+            assert inputs.ct_ys is not None
+            from_outputs, last_output, ct_y1, ct_ts = pull_outputs(
+                transposed,
+                taken,
+                carry.row == 0,
+                start,
+                end,
+                ts,
+                last_output,
+                inputs.ct_ys,
+                ct_y1,
+                ct_ts,
+            )
+        pulled = transposed.pull(from_outputs, ct_y1, carry.ct_memo)
+        total = [a + b for a, b in zip(carry.leaves, pulled.leaves, strict=True)]
+        ct_t0, ct_t1 = carry.t0, carry.t1
+        if want_time:
+            ct_t0 = jnp.where(taken & (carry.row == 0), pulled.t0, ct_t0)
+            last = succeeded & (carry.row == inputs.num_steps - 1)
+            ct_t1 = jnp.where(last, pulled.t1, ct_t1)
+        keep = lambda new, old: jnp.where(taken, new, old)
+        ct_memo = jtu.tree_map(keep, pulled.memo, carry.ct_memo)
+        return _Carry(
+            row=carry.row - 1,
+            ct_y=keep(pulled.y0, carry.ct_y),
+            ct_memo=ct_memo,
+            leaves=total,
+            last_output=last_output,
+            t0=ct_t0,
+            t1=ct_t1,
+            ts=ct_ts,
+        )
+
+    def advance(row: Leaf, state: Any) -> Any:
+        y, memo = state
+        start, end, taken = rows.step(row)
+        step = integrator.step(field, start, end, y, memo)
+        keep = lambda new, old: jnp.where(taken, new, old)
+        return keep(step.y1, y), jtu.tree_map(keep, step.memo, memo)
+
+    def resume(segment: Leaf) -> Any:
+        y, memo = load_checkpoint(inputs.checkpoints, segment)
+        if not integrator.carries_memo:
+            start, end, _ = rows.step(segment * every)
+            memo = integrator.start(field, start, end, y)
+        return y, memo
+
+    def one_segment(carry: _Carry) -> _Carry:
+        """Re-integrates the steps after a checkpoint, then transposes them."""
+        segment = carry.row // every
+        first_row = segment * every
+        length = carry.row - first_row
+        state = resume(segment)
+        states = jtu.tree_map(
+            lambda leaf: jnp.zeros((every, *leaf.shape), leaf.dtype).at[0].set(leaf), state
+        )
+
+        def forward(inner: Any) -> Any:
+            offset, state, states = inner
+            state = advance(first_row + offset, state)
+            offset = offset + 1
+            states = jtu.tree_map(lambda buffer, leaf: buffer.at[offset].set(leaf), states, state)
+            return offset, state, states
+
+        zero = jnp.zeros((), jnp.int32)
+        _, _, states = jax.lax.while_loop(
+            lambda inner: inner[0] < length, forward, (zero, state, states)
+        )
+        return jax.lax.while_loop(
+            lambda carry: carry.row >= first_row,
+            lambda carry: transposed_step(
+                jtu.tree_map(lambda buffer: buffer[carry.row - first_row], states), carry
+            ),
+            carry,
+        )
+
+    def one_step(carry: _Carry) -> _Carry:
+        return transposed_step(load_checkpoint(inputs.checkpoints, carry.row), carry)
+
+    init = _Carry(
+        row=num_rows - 1,
+        ct_y=ct_y,
+        ct_memo=ct_memo,
+        leaves=[jnp.zeros_like(all_leaves[index]) for index in wanted.leaves],
+        last_output=last_output,
+        t0=zero_time if want_time else None,
+        t1=zero_time if want_time else None,
+        ts=jnp.zeros_like(ts) if wanted.ts and ts is not None else None,
+    )
+    final = jax.lax.while_loop(
+        lambda carry: carry.row >= 0, one_step if every == 1 else one_segment, init
+    )
+
+    totals = final.leaves
+    ct_y0 = final.ct_y
+    if integrator.carries_memo:
+        more = integrator.pull_start(
+            field, wanted.leaves, first_start, first_end, safe_y, final.ct_memo
+        )
+        if more is not None:
+            totals = [a + b for a, b in zip(totals, more[0], strict=True)]
+            ct_y0 = ct_y0 + jnp.where(has_steps, more[1], 0)
+    leaf_cotangents: list[Leaf | None] = [None] * len(leaves)
+    for index, total in zip(wanted.leaves, totals, strict=True):
+        lifted = flags[index] and not is_lane[index]
+        leaf_cotangents[index] = total.sum(-1) if lifted else total
+    turn = lambda ct, want: direction * ct if want and ct is not None else None
+    cotangents = Cotangents(
+        ct_y0 if wanted.y0 else None,
+        turn(final.t0, wanted.t0),
+        turn(final.t1, wanted.t1),
+        turn(final.ts, wanted.ts),
+    )
+    return cotangents, None, leaf_cotangents
