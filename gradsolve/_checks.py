@@ -138,7 +138,8 @@ def check_values(
     if not is_concrete((t0, t1, ts)):
         ts = None
         t0 = t1 = jnp.zeros((), jnp.float32)
-    facts = jax.device_get(_facts(t0, t1, ts, [leaf for _, leaf in named]))
+    with jax.ensure_compile_time_eval():
+        facts = jax.device_get(_facts(t0, t1, ts, [jnp.asarray(leaf) for _, leaf in named]))
     times, no_nan, in_order, in_range, *finite = facts
     if not times:
         raise ValueError(f"`t0` and `t1` must be finite, got t0={t0} and t1={t1}.")

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -17,6 +16,7 @@ from ._checks import check_field_output
 from ._controllers import AbstractController
 from ._custom_types import Array, Leaf, PyTree
 from ._discrete_map import MapInputs, replay_map, solve_map
+from ._ensemble.field import FieldJaxpr
 from ._ensemble.layout import StateLayout
 from ._ensemble.program import Program
 from ._in_axes import Axes, lane_last, one_lane_shape
@@ -61,8 +61,8 @@ class SolveOutput(NamedTuple):
     unfinished: Array
 
 
-def _field(request: Request, system: PyTree) -> tuple[Callable[..., Array], list[Leaf], list[bool]]:
-    """The field of one trajectory as a function of explicit leaves: `call(leaves, t, y)`.
+def _field(request: Request, system: PyTree) -> tuple[FieldJaxpr, list[Leaf], list[bool]]:
+    """The field of one trajectory as a jaxpr, its leaves, and which of them have an ensemble axis.
 
     Arrays that the vector field closes over become leaves too, so that they may be traced values
     of a surrounding transformation and are differentiated if that asks for it.
@@ -88,18 +88,12 @@ def _field(request: Request, system: PyTree) -> tuple[Callable[..., Array], list
     ]
     t_struct = jax.ShapeDtypeStruct((), layout.dtype)
     y_struct = jax.ShapeDtypeStruct((layout.dim,), layout.dtype)
-    closed = eqx.filter_closure_convert(flat_field, structs, t_struct, y_struct)
-    captured, closed_static = eqx.partition(closed, eqx.is_array)
-    captured, captured_treedef = jtu.tree_flatten(captured)
-    count = len(arrays)
-
-    def call(leaves: list[Leaf], t: Array, y: Array) -> Array:
-        captured = jtu.tree_unflatten(captured_treedef, leaves[count:])
-        return eqx.combine(captured, closed_static)(list(leaves[:count]), t, y)
-
+    closed = jax.make_jaxpr(flat_field)(structs, t_struct, y_struct)
+    captured = [jnp.asarray(const) for const in closed.consts]
+    field = FieldJaxpr(closed.jaxpr, len(arrays))
     lane_leaves = [lane_last(leaf, axis) for leaf, axis in zip(arrays, axes, strict=True)]
     is_lane = [axis is not None for axis in axes]
-    return call, [*lane_leaves, *captured], [*is_lane, *[False] * len(captured)]
+    return field, [*lane_leaves, *captured], [*is_lane, *[False] * len(captured)]
 
 
 def _lanes_of(leaf: Array, axis: int | None, lanes: int) -> Array:
@@ -144,7 +138,7 @@ def _per_trajectory(request: Request, value: Array) -> Array:
 
 def _program(
     request: Request,
-    call: Callable[..., Array],
+    field: FieldJaxpr,
     num_field_leaves: int,
     integrator: AbstractIntegrator,
     controller: AbstractController | None,
@@ -162,7 +156,7 @@ def _program(
         request.adjoint.memory_limit,
     )
     program = Program(
-        call=call,
+        field_jaxpr=field,
         num_field_leaves=num_field_leaves,
         integrator=integrator,
         controller_static=static,
@@ -185,9 +179,9 @@ def run_solve(
 ) -> SolveOutput:
     """Records a mesh of at most `request.capacity` steps; differentiable."""
     TRACE_COUNTS["solve"] += 1
-    call, field_leaves, field_is_lane = _field(request, arguments.system)
+    field, field_leaves, field_is_lane = _field(request, arguments.system)
     program, controller_leaves, controller_is_lane = _program(
-        request, call, len(field_leaves), integrator, controller, request.capacity
+        request, field, len(field_leaves), integrator, controller, request.capacity
     )
     inputs = _map_inputs(request, arguments, field_leaves)
     if dt0 is not None:
@@ -221,12 +215,12 @@ def run_replay(
 ) -> PyTree:
     """Takes the steps of a mesh; differentiable."""
     TRACE_COUNTS["replay"] += 1
-    call, field_leaves, field_is_lane = _field(request, arguments.system)
+    field, field_leaves, field_is_lane = _field(request, arguments.system)
     times, num_steps = mesh.times, mesh.num_steps
     if not request.axes.ensemble:
         times, num_steps, status = times[:, None], num_steps[None], status[None]
     program, _, _ = _program(
-        request, call, len(field_leaves), integrator, None, times.shape[0] - 1
+        request, field, len(field_leaves), integrator, None, times.shape[0] - 1
     )
     inputs = _map_inputs(request, arguments, field_leaves)
     times = eqxi.nondifferentiable(times, name="`mesh.times`")

@@ -54,6 +54,9 @@ _NAMES = ("system", "y0", "t0", "t1", "ts", "dt0", "controller")
 
 def _resolve(name: str, spec: AxisSpec, tree: PyTree) -> tuple["_Axis", ...]:
     def of_subtree(axis: Any, below: PyTree) -> PyTree:
+        if eqx.is_array(axis) and jnp.ndim(axis) == 0:
+            # `Lorenz(None, 0, None)` as a prefix: the system has made an array of the 0.
+            axis = int(axis)
         if axis is None or isinstance(axis, int):
             return jtu.tree_map(lambda leaf: _checked(name, axis, leaf), below)
         if callable(axis):

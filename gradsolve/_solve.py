@@ -216,10 +216,13 @@ def mesh_rows_for(steps: int) -> int:
 
 @eqx.filter_jit
 def _result(status: Array) -> Any:
-    result = RESULTS.where(jnp.ones_like(status, dtype=bool), codes.MEMBERS[0], codes.MEMBERS[0])
-    for code, member in enumerate(codes.MEMBERS):
-        result = RESULTS.where(status == code, member, result)
-    return result
+    def one(status: Array) -> Any:
+        result = RESULTS.successful
+        for code, member in enumerate(codes.MEMBERS):
+            result = RESULTS.where(status == code, member, result)
+        return result
+
+    return one(status) if status.ndim == 0 else jax.vmap(one)(status)
 
 
 class _Arrays(eqx.Module):
@@ -242,14 +245,17 @@ def _arrays(arguments: dict[str, PyTree], axes: Axes, layout: StateLayout) -> _A
             return None
         if not eqx.is_array_like(value) and not isinstance(value, list | tuple):
             raise ValueError(f"`{name}` must be a number or an array, got {value!r}.")
-        array = jnp.asarray(value)
+        # Constants stay constants inside a surrounding `jit`, so that they can be checked.
+        with jax.ensure_compile_time_eval():
+            array = jnp.asarray(value)
         if array.dtype == bool or jnp.issubdtype(array.dtype, jnp.complexfloating):
             raise ValueError(f"`{name}` must be real numbers, got the dtype {array.dtype}.")
-        array = array.astype(layout.dtype)
         axis = getattr(axes, name)[0]
-        if axis is not None:
-            array = jnp.moveaxis(array, axis, 0)
-            changes[name] = (0,)
+        with jax.ensure_compile_time_eval():
+            array = array.astype(layout.dtype)
+            if axis is not None:
+                array = jnp.moveaxis(array, axis, 0)
+                changes[name] = (0,)
         wanted = ndim + (axis is not None)
         if array.ndim != wanted:
             shape = "(times,)" if ndim else "a single number"

@@ -1,16 +1,58 @@
 """The vector field of a whole ensemble, and its linearisation."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 
-from .._custom_types import LaneState, LaneTime, Leaf
-
-FieldCall = Callable[[Sequence[Leaf], Leaf, Leaf], Leaf]
-"""`(leaves, t, y) -> dy/dt` of one trajectory, with a flat state."""
+from .._custom_types import Array, LaneState, LaneTime, Leaf
+from .components import MAX_SIZE, TooLarge, evaluate_components, object_array, split
 
 Pullback = Callable[[LaneState], tuple[list[Leaf], LaneTime | None, LaneState]]
+
+
+class FieldJaxpr:
+    """The vector field of one trajectory: a jaxpr of `(*parameters, t, y) -> dy/dt`, flat state.
+
+    Its constants (arrays that the field closes over) are passed in explicitly: the leaves of the
+    field are the parameters followed by the constants.
+    """
+
+    def __init__(self, jaxpr: Jaxpr, num_parameters: int) -> None:
+        self._jaxpr = jaxpr
+        self._num_parameters = num_parameters
+        self.dim = jaxpr.invars[-1].aval.shape[0]
+        sizes = [var.aval.size for var in (*jaxpr.invars[:num_parameters], *jaxpr.constvars)]
+        self.is_split = tuple(size <= MAX_SIZE for size in sizes)
+        self.in_components = self.dim <= MAX_SIZE and self._fits()
+
+    def _fits(self) -> bool:
+        variables = (*self._jaxpr.invars[: self._num_parameters], *self._jaxpr.constvars)
+        structs = [jax.ShapeDtypeStruct(var.aval.shape, var.aval.dtype) for var in variables]
+        y = self._jaxpr.invars[-1].aval
+        scalar = jax.ShapeDtypeStruct((), y.dtype)
+
+        def call(leaves: list[Leaf], t: Array, y: list[Array]) -> list[Array]:
+            return self.call_components(leaves, t, y)
+
+        try:
+            jax.eval_shape(call, structs, scalar, [scalar] * self.dim)
+        except TooLarge:
+            return False
+        return True
+
+    def __call__(self, leaves: Sequence[Leaf], t: Array, y: Array) -> Array:
+        count = self._num_parameters
+        run = jaxpr_as_fun(ClosedJaxpr(self._jaxpr, list(leaves[count:])))
+        return run(*leaves[:count], t, y)[0]
+
+    def call_components(self, leaves: Sequence[Any], t: Array, y: Sequence[Array]) -> list[Array]:
+        """The same, component by component; small leaves may come as object arrays of scalars."""
+        count = self._num_parameters
+        values = [split(leaf) for leaf in leaves]
+        return evaluate_components(self._jaxpr, values[count:], values[:count], t, y)
 
 
 class EnsembleField:
@@ -22,46 +64,101 @@ class EnsembleField:
 
     def __init__(
         self,
-        call: FieldCall,
+        field: FieldJaxpr,
         leaves: Sequence[Leaf],
         is_lane: Sequence[bool],
         direction: LaneTime,
     ) -> None:
-        self._call = call
+        self._field = field
         self.leaves = list(leaves)
         self.is_lane = tuple(is_lane)
         self.direction = direction
 
     def __call__(self, t: LaneTime, y: LaneState) -> LaneState:
-        return self._evaluate(self.leaves, t, y)
-
-    def _evaluate(self, leaves: Sequence[Leaf], t: LaneTime, y: LaneState) -> LaneState:
-        axes = [-1 if lane else None for lane in self.is_lane]
-        call = jax.vmap(self._call, in_axes=(axes, 0, -1), out_axes=-1)
-        return self.direction * call(list(leaves), self.direction * t, y)
+        return self._join(self._evaluate(self._take_apart(self.leaves), t, self._components(y)))
 
     def linearise(
         self, wanted: Sequence[int], want_time: bool, t: LaneTime, y: LaneState
     ) -> tuple[LaneState, Pullback]:
         """The field's value and its VJP, by JAX, for the leaves numbered in `wanted`, `t`, `y`."""
+        parts = self._take_apart(self.leaves)
 
-        def evaluate(some: list[Leaf], t: LaneTime, y: LaneState) -> LaneState:
-            leaves = list(self.leaves)
-            for index, leaf in zip(wanted, some, strict=True):
-                leaves[index] = leaf
-            return self._evaluate(leaves, t, y)
+        def evaluate(some: list[Any], t: LaneTime, y: Any) -> Any:
+            every = list(parts)
+            for index, part in zip(wanted, some, strict=True):
+                every[index] = part
+            return self._evaluate(every, t, y)
 
-        some = [self.leaves[index] for index in wanted]
+        some = [parts[index] for index in wanted]
         if want_time:
-            k, pull = jax.vjp(evaluate, some, t, y)
-            return k, pull
-        k, pull_without_time = jax.vjp(lambda some, y: evaluate(some, t, y), some, y)
+            k, pull = jax.vjp(evaluate, some, t, self._components(y))
+        else:
+            k, pull = jax.vjp(lambda some, y: evaluate(some, t, y), some, self._components(y))
 
         def pullback(ct: LaneState) -> tuple[list[Leaf], LaneTime | None, LaneState]:
-            ct_leaves, ct_y = pull_without_time(ct)
-            return ct_leaves, None, ct_y
+            ct_some, *ct_t, ct_y = pull(self._components(ct))
+            ct_leaves = [
+                self._put_together(index, part) for index, part in zip(wanted, ct_some, strict=True)
+            ]
+            return ct_leaves, ct_t[0] if want_time else None, self._join(ct_y)
 
-        return k, pullback
+        return self._join(k), pullback
+
+    # In component form a state is a list of its components, and a small leaf a list of its
+    # entries; in array form both are themselves.
+
+    def _components(self, y: LaneState) -> Any:
+        return [y[i] for i in range(self._field.dim)] if self._field.in_components else y
+
+    def _join(self, y: Any) -> LaneState:
+        return jnp.stack(y) if self._field.in_components else y
+
+    def _is_split(self, index: int) -> bool:
+        return self._field.in_components and self._field.is_split[index]
+
+    def _take_apart(self, leaves: Sequence[Leaf]) -> list[Any]:
+        parts = []
+        for index, leaf in enumerate(leaves):
+            if not self._is_split(index):
+                parts.append(leaf)
+            elif self.is_lane[index]:
+                rows = leaf.reshape(-1, leaf.shape[-1])
+                parts.append([rows[i] for i in range(rows.shape[0])])
+            else:
+                entries = leaf.reshape(-1)
+                parts.append([entries[i] for i in range(entries.shape[0])])
+        return parts
+
+    def _put_together(self, index: int, part: Any) -> Leaf:
+        shape = self.leaves[index].shape
+        if not self._is_split(index):
+            return part
+        return jnp.stack(part).reshape(shape) if part else jnp.zeros(shape, self.leaves[index].dtype)
+
+    def _evaluate(self, parts: list[Any], t: LaneTime, y: Any) -> Any:
+        axes = [
+            [-1 if lane else None] * len(part) if self._is_split(i) else (-1 if lane else None)
+            for i, (part, lane) in enumerate(zip(parts, self.is_lane, strict=True))
+        ]
+        tau = self.direction * t
+        if not self._field.in_components:
+            return self.direction * jax.vmap(self._field, in_axes=(axes, 0, -1), out_axes=-1)(
+                parts, tau, y
+            )
+
+        def one(parts: list[Any], t: Array, y: list[Array]) -> list[Array]:
+            return self._field.call_components(
+                [self._object_array(i, part) for i, part in enumerate(parts)], t, y
+            )
+
+        dy = jax.vmap(one, in_axes=(axes, 0, 0))(parts, tau, y)
+        return [self.direction * component for component in dy]
+
+    def _object_array(self, index: int, part: Any) -> Any:
+        if not self._is_split(index):
+            return part
+        shape = self.leaves[index].shape
+        return object_array(part, shape[:-1] if self.is_lane[index] else shape)
 
 
 def weighted_sum(weights: Sequence[float], values: Sequence[LaneState]) -> LaneState | None:
@@ -73,8 +170,3 @@ def weighted_sum(weights: Sequence[float], values: Sequence[LaneState]) -> LaneS
         term = value if weight == 1 else weight * value
         total = term if total is None else total + term
     return total
-
-
-def where_lanes(flag: Leaf, yes: Leaf, no: Leaf) -> Leaf:
-    """`jnp.where` on the last axis, broadcast over whatever stands before it."""
-    return jnp.where(flag, yes, no)

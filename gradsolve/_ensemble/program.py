@@ -10,7 +10,7 @@ import jax.tree_util as jtu
 from .._controllers import AbstractController
 from .._custom_types import Leaf, LaneTime
 from .._integrators import AbstractIntegrator
-from .field import EnsembleField, FieldCall
+from .field import EnsembleField, FieldJaxpr
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -22,7 +22,7 @@ class Program:
     each trajectory, `capacity` the accepted steps that the mesh can hold.
     """
 
-    call: FieldCall
+    field_jaxpr: FieldJaxpr
     num_field_leaves: int
     integrator: AbstractIntegrator
     controller_static: Any
@@ -36,7 +36,7 @@ class Program:
     ) -> EnsembleField:
         """The vector field of the ensemble with these leaves."""
         count = self.num_field_leaves
-        return EnsembleField(self.call, leaves[:count], is_lane[:count], direction)
+        return EnsembleField(self.field_jaxpr, leaves[:count], is_lane[:count], direction)
 
     def controller(self, leaves: Sequence[Leaf], is_lane: Sequence[bool]) -> AbstractController:
         """The controller; each of its arrays ends in an ensemble axis of size one or `lanes`."""

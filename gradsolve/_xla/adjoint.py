@@ -1,6 +1,7 @@
 """The discrete adjoint: the recorded steps backwards, each transposed."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -11,6 +12,7 @@ import jax.tree_util as jtu
 from .. import _results as codes
 from .._custom_types import (
     LaneCount,
+    LaneFlag,
     LaneState,
     LaneTime,
     Leaf,
@@ -65,8 +67,19 @@ class Cotangents(NamedTuple):
     ts: OutputTimes | None
 
 
+class _Point(NamedTuple):
+    """Where a row's step starts, with the idle lanes at a safe point."""
+
+    start: LaneTime
+    end: LaneTime
+    taken: LaneFlag
+    y: LaneState
+    memo: Any
+
+
 class _Carry(NamedTuple):
     row: Leaf
+    point: _Point
     ct_y: LaneState
     ct_memo: Any
     leaves: list[Leaf]
@@ -140,14 +153,18 @@ def adjoint(
         last_output = jnp.where(has_steps, reached, -1).astype(jnp.int32)
     zero_time = jnp.zeros_like(t0)
 
-    def transposed_step(state: Any, carry: _Carry) -> _Carry:
+    def point_at(row: Leaf, state: Any) -> _Point:
         y, memo = state
-        start, end, taken = rows.step(carry.row)
+        start, end, taken = rows.step(row)
         start = jnp.where(taken, start, safe_t)
         end = jnp.where(taken, end, safe_t)
         y = jnp.where(taken, y, safe_y)
         if integrator.carries_memo:
             memo = jtu.tree_map(lambda m, s: jnp.where(taken, m, s), memo, safe_memo)
+        return _Point(start, end, taken, y, memo if integrator.carries_memo else None)
+
+    def transposed_step(carry: _Carry, load: Callable[[Leaf], Any]) -> _Carry:
+        start, end, taken, y, memo = carry.point
         ct_y1 = jnp.where(taken, carry.ct_y, 0)
         transposed = integrator.transpose(
             field, wanted.leaves, want_time, outputs, start, end, y, memo
@@ -177,8 +194,12 @@ def adjoint(
             ct_t1 = jnp.where(last, pulled.t1, ct_t1)
         keep = lambda new, old: jnp.where(taken, new, old)
         ct_memo = jtu.tree_map(keep, pulled.memo, carry.ct_memo)
+        # The next point is loaded here, not where it is used: XLA would repeat the loading in every
+        # operation of the step.
+        row = carry.row - 1
         return _Carry(
-            row=carry.row - 1,
+            row=row,
+            point=point_at(row, load(jnp.maximum(row, 0))),
             ct_y=keep(pulled.y0, carry.ct_y),
             ct_memo=ct_memo,
             leaves=total,
@@ -223,19 +244,26 @@ def adjoint(
         _, _, states = jax.lax.while_loop(
             lambda inner: inner[0] < length, forward, (zero, state, states)
         )
+
+        def load_inside(row: Leaf) -> Any:
+            return load_checkpoint(states, jnp.maximum(row - first_row, 0))
+
         return jax.lax.while_loop(
             lambda carry: carry.row >= first_row,
-            lambda carry: transposed_step(
-                jtu.tree_map(lambda buffer: buffer[carry.row - first_row], states), carry
-            ),
-            carry,
+            lambda carry: transposed_step(carry, load_inside),
+            carry._replace(point=point_at(carry.row, load_inside(carry.row))),
         )
 
-    def one_step(carry: _Carry) -> _Carry:
-        return transposed_step(load_checkpoint(inputs.checkpoints, carry.row), carry)
+    def load(row: Leaf) -> Any:
+        return load_checkpoint(inputs.checkpoints, row // every)
 
+    def one_step(carry: _Carry) -> _Carry:
+        return transposed_step(carry, load)
+
+    last_row = jnp.maximum(num_rows - 1, 0)
     init = _Carry(
         row=num_rows - 1,
+        point=point_at(last_row, load(last_row)),
         ct_y=ct_y,
         ct_memo=ct_memo,
         leaves=[jnp.zeros_like(all_leaves[index]) for index in wanted.leaves],

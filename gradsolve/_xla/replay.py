@@ -99,8 +99,8 @@ def replay(
     every = program.checkpoint_every
     num_rows = jnp.max(inputs.num_steps)
 
-    start, end, _ = rows.step(jnp.zeros((), jnp.int32))
-    memo = integrator.start(field, start, end, y0)
+    first = rows.step(jnp.zeros((), jnp.int32))
+    memo = integrator.start(field, first[0], first[1], y0)
     ys = None if ts is None else jnp.full((ts.shape[0], *y0.shape), jnp.nan, y0.dtype)
     checkpoints = None
     if store_checkpoints:
@@ -108,10 +108,8 @@ def replay(
         checkpoints = empty_checkpoints(state, inputs.times.shape[0] - 1, every)
 
     def body(carry: Any) -> Any:
-        row, y, memo, next_output, ys, checkpoints = carry
-        start, end, taken = rows.step(row)
-        start, end, y, memo = isolate((start, end, y, memo))
-        step = isolate(integrator.step(field, start, end, y, memo))
+        row, (start, end, taken), y, memo, next_output, ys, checkpoints = carry
+        step = isolate(integrator.step(field, *isolate((start, end, y, memo))))
         if checkpoints is not None:
             state = (y, memo if integrator.carries_memo else None)
             lane_row = jnp.broadcast_to(row, taken.shape)
@@ -122,16 +120,21 @@ def replay(
             )
         keep = lambda new, old: jnp.where(taken, new, old)
         memo = jtu.tree_map(keep, step.memo, memo)
-        return row + 1, keep(step.y1, y), memo, next_output, ys, checkpoints
+        # The times of the next row are read here, not where they are used: XLA would repeat the
+        # reading in every operation of the step.
+        row = row + 1
+        return row, rows.step(row), keep(step.y1, y), memo, next_output, ys, checkpoints
 
     init = (
         jnp.zeros((), jnp.int32),
+        first,
         y0,
         memo,
         jnp.zeros(t0.shape, jnp.int32),
         ys,
         checkpoints,
     )
-    _, y, _, _, ys, checkpoints = jax.lax.while_loop(lambda carry: carry[0] < num_rows, body, init)
+    final = jax.lax.while_loop(lambda carry: carry[0] < num_rows, body, init)
+    _, _, y, _, _, ys, checkpoints = final
     y1 = jnp.where(inputs.status == codes.SUCCESSFUL, y, jnp.nan)
     return Replayed(y1, ys, checkpoints), None, [None] * len(leaves)
