@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
 
-from ._custom_types import Array, PyTree
+from ._custom_types import Array, ArrayLike, PyTree
 from ._ensemble.layout import StateLayout
 from ._system import ODESystem, is_parameter
 
@@ -100,12 +100,13 @@ def check_field_output(layout: StateLayout, dy: PyTree) -> None:
 
 
 @jax.jit
-def _facts(t0: Array, t1: Array, ts: Array | None, states: list[Array]) -> list[Array]:
+def _facts(t0: Array, t1: Array, ts: Array | None, states: list[ArrayLike]) -> list[Array]:
     """Flags for everything that is checked by value, computed in one call."""
     finite = [jnp.all(jnp.isfinite(leaf)) for leaf in states]
     times = jnp.all(jnp.isfinite(t0)) & jnp.all(jnp.isfinite(t1))
     if ts is None:
         return [times, jnp.array(True), jnp.array(True), jnp.array(True), *finite]
+    ts = ts[:, None] if ts.ndim == 1 else ts.T
     direction = jnp.where(t1 < t0, -1, 1)
     padded = jnp.isinf(ts)
     forward = jnp.where(padded, jnp.inf, direction * ts)
@@ -115,9 +116,9 @@ def _facts(t0: Array, t1: Array, ts: Array | None, states: list[Array]) -> list[
 
 
 def check_values(
-    t0: Array,
-    t1: Array,
-    ts: Array | None,
+    t0: ArrayLike,
+    t1: ArrayLike,
+    ts: ArrayLike | None,
     system: PyTree,
     y0: PyTree,
     *,
@@ -125,7 +126,7 @@ def check_values(
 ) -> None:
     """Raises for times out of order or range and, if asked, for non-finite states or parameters.
 
-    `t0`, `t1` are scalars or one per trajectory; `ts` has the output times on the first axis.
+    `t0`, `t1` are scalars or one per trajectory; `ts` is `(times,)` or `(n, times)`.
     Traced values are not checked.
     """
     named = []
@@ -137,9 +138,9 @@ def check_values(
         named = [(name, leaf) for name, leaf in named if is_concrete(leaf)]
     if not is_concrete((t0, t1, ts)):
         ts = None
-        t0 = t1 = jnp.zeros((), jnp.float32)
+        t0 = t1 = np.zeros((), np.float32)
     with jax.ensure_compile_time_eval():
-        facts = jax.device_get(_facts(t0, t1, ts, [jnp.asarray(leaf) for _, leaf in named]))
+        facts = jax.device_get(_facts(t0, t1, ts, [leaf for _, leaf in named]))
     times, no_nan, in_order, in_range, *finite = facts
     if not times:
         raise ValueError(f"`t0` and `t1` must be finite, got t0={t0} and t1={t1}.")

@@ -147,7 +147,8 @@ def _program(
     arrays, static = eqx.partition(controller, eqx.is_array)
     leaves, treedef = jtu.tree_flatten(arrays)
     axes = request.axes.controller if controller is not None else ()
-    is_lane = [axis is not None for axis in axes][: len(leaves)]
+    leaves = [lane_last(leaf, axis) for leaf, axis in zip(leaves, axes, strict=True)]
+    is_lane = [axis is not None for axis in axes]
     itemsize = jnp.dtype(request.layout.dtype).itemsize
     every = choose_checkpoint_every(
         rows,

@@ -1,8 +1,7 @@
 """Which axes of the inputs run over the ensemble."""
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -10,7 +9,8 @@ import jax.tree_util as jtu
 
 from ._custom_types import Leaf, PyTree
 
-AxisSpec = PyTree[int | None | Callable[[Any], int | None]]
+AxisSpec: TypeAlias = PyTree[Any]
+"""`None`, an integer, a callable from a leaf to one of these, or a pytree of these."""
 
 
 @dataclasses.dataclass(frozen=True)

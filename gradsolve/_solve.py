@@ -19,7 +19,7 @@ from ._core import Arguments, Request, SolveOutput, run_solve, trim_mesh
 from ._custom_types import Array, ArrayLike, Float, PyTree
 from ._ensemble.layout import StateLayout
 from ._in_axes import Axes, InAxes, resolve_axes
-from ._integrators import AbstractIntegrator, Tsit5
+from ._integrators import AbstractIntegrator, FromDiffrax, Tsit5
 from ._mesh import Mesh
 from ._results import RESULTS, SolveError
 from ._system import ODESystem
@@ -108,16 +108,13 @@ def solve(
     check_system(system, layout)
     arrays = _arrays(arguments, axes, layout)
     axes = arrays.axes
-    check_values(
-        arrays.t0,
-        arrays.t1,
-        None if arrays.ts is None else (arrays.ts.T if axes.ts[0] == 0 else arrays.ts[:, None]),
-        system,
-        y0,
-        check_states=throw,
-    )
+    check_values(arrays.t0, arrays.t1, arrays.ts, system, y0, check_states=throw)
     _check_dt0(arrays.dt0)
     _check_step_to(controller, arrays.t0, arrays.t1)
+
+    if isinstance(integrator, FromDiffrax):
+        per_lane = any(axis is not None for axis in axes.controller)
+        integrator = integrator.with_tolerances(arrays.controller, per_lane)
 
     chosen, report = backend.choose()
     call = eqx.Partial(
@@ -272,7 +269,8 @@ def _arrays(arguments: dict[str, PyTree], axes: Axes, layout: StateLayout) -> _A
         return array
 
     t0, t1, ts, dt0 = time("t0", 0), time("t1", 0), time("ts", 1), time("dt0", 0)
-    controller, controller_axes = _bind(arguments["controller"], axes.controller, layout)
+    with jax.ensure_compile_time_eval():
+        controller, controller_axes = _bind(arguments["controller"], axes.controller, layout)
     changes["controller"] = controller_axes
     assert t0 is not None
     assert t1 is not None

@@ -38,10 +38,11 @@ def _as_parameter(value: Any, annotation: Any) -> Any:
     """Python and NumPy scalars and NumPy arrays become JAX arrays; anything else is untouched."""
     if isinstance(value, bool | np.bool_):
         return jnp.asarray(value)
-    if isinstance(value, int) and not _wants_integers(annotation):
-        # A parameter written `k=1` is a number to be fitted, not an index.
-        return jnp.asarray(float(value))
-    if isinstance(value, int | float | np.generic | np.ndarray):
+    if isinstance(value, float) or (isinstance(value, int) and not _wants_integers(annotation)):
+        # A parameter written `k=1` is a number to be fitted, not an index. Naming the dtype keeps
+        # JAX from making the array weakly typed, which the first update of a fit would change.
+        return jnp.asarray(value, jnp.result_type(float))
+    if isinstance(value, int | np.generic | np.ndarray):
         return jnp.asarray(value)
     return value
 

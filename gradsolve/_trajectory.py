@@ -118,8 +118,7 @@ class Trajectory(eqx.Module):
                     f", got {ts.shape}."
                 )
             axes = with_ts_axis(axes, 0 if ts.ndim == 2 else None)
-            lanes_last = ts.T if ts.ndim == 2 else ts[:, None]
-            check_values(t0, t1, lanes_last, None, None, check_states=False)
+            check_values(t0, t1, ts, None, None, check_states=False)
         request = Request(self._layout, axes, self._lanes, self._adjoint, 0, 0)
         arguments = Arguments(system, y0, t0, t1, ts)
         return run_replay(

@@ -277,14 +277,19 @@ def adjoint(
     )
 
     totals = final.leaves
-    ct_y0 = final.ct_y
+    ct_y0, ct_t0, ct_t1 = final.ct_y, final.t0, final.t1
     if integrator.carries_memo:
         more = integrator.pull_start(
             field, wanted.leaves, first_start, first_end, safe_y, final.ct_memo
         )
         if more is not None:
-            totals = [a + b for a, b in zip(totals, more[0], strict=True)]
-            ct_y0 = ct_y0 + jnp.where(has_steps, more[1], 0)
+            totals = [a + b for a, b in zip(totals, more.leaves, strict=True)]
+            ct_y0 = ct_y0 + jnp.where(has_steps, more.y0, 0)
+            if want_time:
+                ct_t0 = ct_t0 + jnp.where(has_steps, more.t0, 0)
+                # The first step ends at an interior time of the mesh unless it is the only one.
+                only = succeeded & (inputs.num_steps == 1)
+                ct_t1 = ct_t1 + jnp.where(only, more.t1, 0)
     leaf_cotangents: list[Leaf | None] = [None] * len(leaves)
     for index, total in zip(wanted.leaves, totals, strict=True):
         lifted = flags[index] and not is_lane[index]
@@ -292,8 +297,8 @@ def adjoint(
     turn = lambda ct, want: direction * ct if want and ct is not None else None
     cotangents = Cotangents(
         ct_y0 if wanted.y0 else None,
-        turn(final.t0, wanted.t0),
-        turn(final.t1, wanted.t1),
+        turn(ct_t0, wanted.t0),
+        turn(ct_t1, wanted.t1),
         turn(final.ts, wanted.ts),
     )
     return cotangents, None, leaf_cotangents

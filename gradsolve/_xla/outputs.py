@@ -5,7 +5,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from .._custom_types import LaneCount, LaneFlag, LaneState, LaneTime, OutputStates, OutputTimes
+from .._custom_types import (
+    Array,
+    Bool,
+    LaneCount,
+    LaneFlag,
+    LaneState,
+    LaneTime,
+    OutputStates,
+    OutputTimes,
+)
 from .._ensemble.field import EnsembleField
 from .._integrators import AbstractIntegrator, AbstractTransposedStep, OutputCotangents, Step
 
@@ -52,7 +61,7 @@ def write_outputs(
 def pull_outputs(
     transposed: AbstractTransposedStep,
     taken: LaneFlag,
-    first: LaneFlag,
+    first: Bool[Array, ""],
     t0: LaneTime,
     t1: LaneTime,
     ts: OutputTimes,
