@@ -13,6 +13,7 @@ from ._integrators import Bosh3 as Bosh3
 from ._integrators import Dopri5 as Dopri5
 from ._integrators import Dopri8 as Dopri8
 from ._integrators import Euler as Euler
+from ._integrators import FromDiffrax as FromDiffrax
 from ._integrators import Heun as Heun
 from ._integrators import Midpoint as Midpoint
 from ._integrators import Ralston as Ralston

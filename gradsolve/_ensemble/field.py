@@ -77,6 +77,13 @@ class EnsembleField:
     def __call__(self, t: LaneTime, y: LaneState) -> LaneState:
         return self._join(self._evaluate(self._take_apart(self.leaves), t, self._components(y)))
 
+    def one_lane(self, leaves: Sequence[Leaf], direction: Array, t: Array, y: Array) -> Array:
+        """`dy/dt` of one lane with these leaves and this direction, for code that vmaps over lanes.
+
+        Along the lanes, `leaves` have the axis -1 where `is_lane` says so.
+        """
+        return direction * self._field(leaves, direction * t, y)
+
     def linearise(
         self, wanted: Sequence[int], want_time: bool, t: LaneTime, y: LaneState
     ) -> tuple[LaneState, Pullback]:

@@ -10,6 +10,7 @@ from .bosh3 import Bosh3 as Bosh3
 from .dopri5 import Dopri5 as Dopri5
 from .dopri8 import Dopri8 as Dopri8
 from .euler import Euler as Euler
+from .from_diffrax import FromDiffrax as FromDiffrax
 from .heun import Heun as Heun
 from .midpoint import Midpoint as Midpoint
 from .ralston import Ralston as Ralston

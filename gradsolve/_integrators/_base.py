@@ -133,5 +133,5 @@ class AbstractIntegrator(eqx.Module):
         t1: LaneTime,
         y0: LaneState,
         ct_memo: Any,
-    ) -> tuple[list[Leaf], LaneState] | None:
-        """Cotangents of the leaves and of `y0` through `start`; `None` if the memo is not carried."""
+    ) -> StepCotangents | None:
+        """Cotangents of the inputs of `start`; `None` if the memo is not carried."""
