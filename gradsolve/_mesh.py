@@ -12,7 +12,8 @@ class Mesh(eqx.Module):
     `num_steps[i]` repeat the last time, so that a padded step has length zero and is the identity.
     Step `k` has the length `times[k + 1] - times[k]`, by that subtraction, in the recording and in
     every replay. The number of rows is at least `max(num_steps) + 1`; it is rounded up to one of a
-    few sizes, so that solves of similar length share compiled code.
+    few sizes (and stays `max_steps + 1` where that takes little memory), so that solves share
+    compiled code.
 
     A single trajectory has `times` of shape `(rows,)` and a scalar `num_steps`.
     """

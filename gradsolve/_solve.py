@@ -33,6 +33,8 @@ _DEFAULT_BACKEND = Auto()
 # The first guess of a mesh's capacity takes about this much memory; it grows by this factor.
 _FIRST_MESH_BYTES = 2**24
 _GROWTH = 8
+# Up to this size rows are not worth saving.
+_SMALL_MESH_BYTES = 2**20
 
 
 def solve(
@@ -195,7 +197,9 @@ def _solve_growing(call: Any, request: Request) -> SolveOutput:
     _capacity_hints.move_to_end(request)
     while len(_capacity_hints) > 256:
         _capacity_hints.popitem(last=False)
-    rows = min(mesh_rows_for(int(np.max(np.asarray(out.num_accepted)))), capacity + 1)
+    steps = int(np.max(np.asarray(out.num_accepted)))
+    bytes_per_row = (request.layout.dim + 1) * request.lanes * itemsize
+    rows = mesh_rows_for(steps, capacity, bytes_per_row)
     return out._replace(mesh=Mesh(trim_mesh(out.mesh.times, rows), out.mesh.num_steps))
 
 
@@ -203,12 +207,18 @@ def _with_capacity(request: Request, capacity: int) -> Request:
     return dataclasses.replace(request, capacity=capacity)
 
 
-def mesh_rows_for(steps: int) -> int:
-    """Rows of a mesh of so many steps: `2**k + 1` or `3 * 2**k + 1`, at least 9."""
+def mesh_rows_for(steps: int, capacity: int, bytes_per_row: int) -> int:
+    """Rows of a mesh of so many steps: `2**k + 1` or `3 * 2**(k - 1) + 1`, at least 9.
+
+    Compiled code depends on the number, hence few sizes; and a mesh of little memory keeps all its
+    rows, so that a fit of a few trajectories never meets another size.
+    """
+    if (capacity + 1) * bytes_per_row <= _SMALL_MESH_BYTES:
+        return capacity + 1
     size = 8
     while size < steps:
         size = size * 3 // 2 if size & (size - 1) == 0 else size * 4 // 3
-    return size + 1
+    return min(size, capacity) + 1
 
 
 @eqx.filter_jit

@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 from jax.extend.core import Jaxpr, Literal
 
-from .._custom_types import Array, Leaf
+from .._custom_types import Array, ArrayLike
 
 # A field of more scalar operations than this stays in array form: compile time grows with the
 # number of operations, and long rows amortise the bookkeeping.
@@ -67,7 +67,7 @@ def split(value: Any) -> Value:
     return out
 
 
-def whole(value: Value) -> Array:
+def whole(value: Value) -> ArrayLike:
     """The inverse of `split`."""
     if not _is_split(value):
         return value
@@ -189,7 +189,7 @@ _STRUCTURAL: dict[str, Callable[[Any, list[Value], dict[str, Any]], Value]] = {
 
 
 def evaluate_components(
-    jaxpr: Jaxpr, consts: Sequence[Leaf], leaves: Sequence[Value], t: Array, y: Sequence[Array]
+    jaxpr: Jaxpr, consts: Sequence[Value], leaves: Sequence[Value], t: Array, y: Sequence[Array]
 ) -> list[Array]:
     """`dy/dt` of one trajectory, component by component.
 
