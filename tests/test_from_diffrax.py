@@ -1,6 +1,7 @@
 """Solvers of Diffrax as integrators: the steps and the gradient are Diffrax's own."""
 
 import functools as ft
+from typing import Any
 
 import diffrax
 import equinox as eqx
@@ -374,7 +375,8 @@ def test_tolerances_of_the_root_finder():
     assert of(gs.FromDiffrax(diffrax.Kvaerno5(), rtol=1e-9), scalar) == (1e-9, 1e-6)
     assert of(gs.FromDiffrax(diffrax.HalfSolver(diffrax.Kvaerno5())), scalar) == (1e-3, 1e-6)
     # Nothing to fill in: explicit, or with tolerances of its own.
-    own = diffrax.Kvaerno5(root_finder=diffrax.VeryChord(rtol=1e-7, atol=jnp.array(1e-7)))
+    scalar_array: Any = jnp.array(1e-7)
+    own = diffrax.Kvaerno5(root_finder=diffrax.VeryChord(rtol=1e-7, atol=scalar_array))
     for solver in (diffrax.Tsit5(), own):
         assert of(gs.FromDiffrax(solver), gs.ConstantStep(0.1)) == (None, None)
 
@@ -400,7 +402,8 @@ def test_refusals():
     refuses("no use for it", lambda: gs.FromDiffrax(diffrax.Tsit5(), rtol=1e-3))
     refuses("must be positive", lambda: gs.FromDiffrax(diffrax.Kvaerno3(), rtol=0.0))
     refuses("must be numbers", lambda: gs.FromDiffrax(diffrax.Kvaerno3(), rtol=jnp.ones(2)))
-    arrays = diffrax.VeryChord(rtol=jnp.ones(2), atol=1e-3)
+    array: Any = jnp.ones(2)
+    arrays = diffrax.VeryChord(rtol=array, atol=1e-3)
     refuses("must be numbers", lambda: gs.FromDiffrax(diffrax.Kvaerno3(root_finder=arrays)))
     refuses("has no tolerances", lambda: solve(diffrax.Kvaerno3(), gs.ConstantStep(0.1)))
     refuses("no error estimate", lambda: solve(diffrax.Euler(), gs.PIDController(1e-3, 1e-6)))

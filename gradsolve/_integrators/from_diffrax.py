@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
+from jax.core import Tracer
 
 from .._controllers import AbstractController, PIDController, rms_norm
 from .._controllers._checks import check_positive
@@ -29,7 +30,7 @@ Tolerance = float | tuple[float, ...]
 # What Diffrax puts in place of the tolerances that a root finder is to take from the controller.
 _FROM_CONTROLLER = diffrax.with_stepsize_controller_tols(diffrax.VeryChord)().rtol
 
-_VectorField = Callable[[Array, Array, Any], Array]
+_VectorField = Callable[[Any, Any, Any], Any]
 
 
 def _innermost(solver: diffrax.AbstractSolver) -> Any:
@@ -54,7 +55,7 @@ def _static_number(value: Any) -> Any:
     """A number as a Python float, which `jax.jit` treats as part of the program."""
     if value is None or isinstance(value, tuple):
         return value
-    if isinstance(value, jax.core.Tracer) or np.ndim(value) != 0:
+    if isinstance(value, Tracer) or np.ndim(value) != 0:
         raise ValueError(
             "`rtol` and `atol` of `FromDiffrax` must be numbers that are known before tracing, got "
             f"{value!r}."
@@ -68,7 +69,7 @@ def _static_solver(solver: Any) -> Any:
     def convert(leaf: Any) -> Any:
         if not eqx.is_array(leaf) and not isinstance(leaf, np.ndarray):
             return leaf
-        if isinstance(leaf, jax.core.Tracer) or leaf.ndim != 0:
+        if isinstance(leaf, Tracer) or leaf.ndim != 0:
             raise ValueError(
                 f"The options of `{type(solver).__name__}` must be numbers that are known before "
                 f"tracing, got {leaf!r}."
@@ -144,7 +145,7 @@ class _LaneSolver(eqx.Module):
             self.terms, t0, t1, y0, args, memo, made_jump=False
         )
         solved = result == diffrax.RESULTS.successful
-        if not isinstance(solved, jax.core.Tracer) and bool(solved):
+        if not isinstance(solved, Tracer) and bool(solved):
             solved = None  # an explicit method: known while tracing
         else:
             # A replay has no status to report: what was not solved must not pass for a solution.
@@ -248,7 +249,7 @@ class FromDiffrax(AbstractIntegrator):
         found = {"rtol": self.rtol, "atol": self.atol}
         for key in missing:
             value = getattr(controller, key)
-            if isinstance(value, jax.core.Tracer):
+            if isinstance(value, Tracer):
                 raise ValueError(
                     f"`{key}` of the controller is traced, but the root finder of `diffrax.{name}` "
                     "needs a tolerance that is known before tracing. Write it as numbers or as a "
@@ -364,7 +365,8 @@ class FromDiffrax(AbstractIntegrator):
             return eqx.filter(memo, eqx.is_inexact_array)
 
         _, pull = jax.vjp(run, [field.leaves[index] for index in wanted], t0, t1, y0)
-        return StepCotangents(*pull(ct_memo), None)
+        leaves, ct_t0, ct_t1, ct_y0 = pull(ct_memo)
+        return StepCotangents(leaves, ct_t0, ct_t1, ct_y0, None)
 
 
 def _leaf_axes(field: EnsembleField) -> list[int | None]:
