@@ -6,15 +6,24 @@ CPU). A single trajectory is an ensemble of one lane.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 if TYPE_CHECKING:
     # Type checkers do not know Equinox's abstract class variables.
     from typing import ClassVar as AbstractClassVar
+
+    def validates_input(function: _F) -> _F: ...
 else:
+    from typing import no_type_check as validates_input
+
     from equinox import AbstractClassVar as AbstractClassVar
 
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree, Shaped
+
+# `validates_input` marks a public function that checks its arguments itself, with sentences for
+# people: a run-time type checker (the test suite uses one) leaves its arguments alone.
 
 LaneTime: TypeAlias = Float[Array, " lanes"]
 """One time per trajectory."""
@@ -51,4 +60,5 @@ __all__ = [
     "Shaped",
     "State",
     "Time",
+    "validates_input",
 ]

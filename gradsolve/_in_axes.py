@@ -99,7 +99,7 @@ def _checked(name: str, axis: int | None, leaf: Any) -> _Axis:
     return _Axis(axis % jnp.ndim(leaf))
 
 
-def resolve_axes(in_axes: InAxes | None, arguments: dict[str, PyTree]) -> tuple[Axes, int]:
+def resolve_axes(in_axes: Any, arguments: dict[str, PyTree]) -> tuple[Axes, int]:
     """The axes of every leaf, and the number of trajectories.
 
     **Raises:**

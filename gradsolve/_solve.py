@@ -16,7 +16,7 @@ from ._backends import AbstractBackend, Auto
 from ._checks import check_system, check_values, is_concrete, state_layout
 from ._controllers import AbstractController, ConstantStep, PIDController, StepTo
 from ._core import Arguments, Request, SolveOutput, run_solve, trim_mesh
-from ._custom_types import Array, ArrayLike, Float, PyTree
+from ._custom_types import Array, ArrayLike, Float, PyTree, validates_input
 from ._ensemble.layout import StateLayout
 from ._in_axes import Axes, InAxes, resolve_axes
 from ._integrators import AbstractIntegrator, FromDiffrax, Tsit5
@@ -37,6 +37,7 @@ _GROWTH = 8
 _SMALL_MESH_BYTES = 2**20
 
 
+@validates_input
 def solve(
     system: ODESystem,
     y0: PyTree,

@@ -12,7 +12,7 @@ from ._adjoint import DiscreteAdjoint
 from ._backends import AbstractBackend, BackendReport
 from ._checks import check_same_structure, check_values
 from ._core import Arguments, Request, run_replay
-from ._custom_types import Array, ArrayLike, Bool, Float, Int, Loss, PyTree
+from ._custom_types import Array, ArrayLike, Bool, Float, Int, Loss, PyTree, validates_input
 from ._ensemble.layout import StateLayout
 from ._in_axes import Axes
 from ._integrators import AbstractIntegrator
@@ -67,6 +67,7 @@ class Trajectory(eqx.Module):
         """Whether each trajectory reached `t1`."""
         return self.result == RESULTS.successful
 
+    @validates_input
     def replay(
         self,
         system: ODESystem | None = None,
@@ -125,6 +126,7 @@ class Trajectory(eqx.Module):
             request, arguments, self.mesh, status_of(self.result), self._integrator, self._backend
         )
 
+    @validates_input
     def loss_grad(
         self,
         loss: Loss,
@@ -177,6 +179,7 @@ class Trajectory(eqx.Module):
         )
         return value, gradients[0] if isinstance(wrt, str) else gradients
 
+    @validates_input
     def evaluate(self, t: Float[ArrayLike, "*lanes_and_times"]) -> PyTree:
         """Dense output at any times of the window, in any order; differentiable like `replay`.
 

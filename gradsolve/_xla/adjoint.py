@@ -22,7 +22,7 @@ from .._custom_types import (
 )
 from .._ensemble.program import Program
 from .checkpoints import Checkpoints, load_checkpoint
-from .outputs import pull_outputs
+from .outputs import owns_output, pull_outputs
 from .record import forward_times
 from .replay import mesh_rows
 
@@ -114,7 +114,9 @@ def adjoint(
 
     A lane takes part in a row only if it recorded that step. Idle lanes compute a step too, since
     all lanes run in lockstep; they do so at a point where the field is known to be finite and with
-    a cotangent of zero, so that they contribute exactly zero even to shared parameters.
+    a cotangent of zero, so that they contribute exactly zero even to shared parameters. A lane is
+    idle, too, while no cotangent has reached it: where it failed, the field's derivative may be
+    infinite, and zero times that is not zero.
     """
     integrator = program.integrator
     every = program.checkpoint_every
@@ -151,11 +153,24 @@ def adjoint(
         assert ts is not None
         reached = jnp.sum((ts <= rows.end) & (ts >= t0), axis=0) - 1
         last_output = jnp.where(has_steps, reached, -1).astype(jnp.int32)
+    needed = jnp.any(ct_y != 0, axis=0)
+    if outputs:
+        assert ts is not None
+        assert inputs.ct_ys is not None
+        valid = jnp.arange(ts.shape[0])[:, None] <= last_output
+        needed = needed | jnp.any(valid & jnp.any(inputs.ct_ys != 0, axis=1), axis=0)
     zero_time = jnp.zeros_like(t0)
 
-    def point_at(row: Leaf, state: Any) -> _Point:
+    def point_at(row: Leaf, state: Any, ct_y: LaneState, last_output: LaneCount) -> _Point:
         y, memo = state
         start, end, taken = rows.step(row)
+        taken = taken & needed
+        if not integrator.carries_memo:
+            live = jnp.any(ct_y != 0, axis=0)
+            if outputs:
+                assert ts is not None
+                live = live | owns_output(taken, row == 0, start, ts, last_output)
+            taken = taken & live
         start = jnp.where(taken, start, safe_t)
         end = jnp.where(taken, end, safe_t)
         y = jnp.where(taken, y, safe_y)
@@ -170,10 +185,11 @@ def adjoint(
             field, wanted.leaves, want_time, outputs, start, end, y, memo
         )
         from_outputs, last_output, ct_ts = None, carry.last_output, carry.ts
+        live = jnp.any(ct_y1 != 0, axis=0)
         if outputs:
             assert ts is not None
             assert inputs.ct_ys is not None
-            from_outputs, last_output, ct_y1, ct_ts = pull_outputs(
+            from_outputs, last_output, ct_y1, ct_ts, touched = pull_outputs(
                 transposed,
                 taken,
                 carry.row == 0,
@@ -185,22 +201,28 @@ def adjoint(
                 ct_y1,
                 ct_ts,
             )
+            live = live | touched
         pulled = transposed.pull(from_outputs, ct_y1, carry.ct_memo)
-        total = [a + b for a, b in zip(carry.leaves, pulled.leaves, strict=True)]
+        live = taken if integrator.carries_memo else taken & live
+        total = [
+            a + (jnp.where(live, b, 0) if flags[index] else b)
+            for index, a, b in zip(wanted.leaves, carry.leaves, pulled.leaves, strict=True)
+        ]
         ct_t0, ct_t1 = carry.t0, carry.t1
         if want_time:
-            ct_t0 = jnp.where(taken & (carry.row == 0), pulled.t0, ct_t0)
-            last = succeeded & (carry.row == inputs.num_steps - 1)
+            ct_t0 = jnp.where(live & (carry.row == 0), pulled.t0, ct_t0)
+            last = live & succeeded & (carry.row == inputs.num_steps - 1)
             ct_t1 = jnp.where(last, pulled.t1, ct_t1)
-        keep = lambda new, old: jnp.where(taken, new, old)
+        keep = lambda new, old: jnp.where(live, new, old)
         ct_memo = jtu.tree_map(keep, pulled.memo, carry.ct_memo)
+        ct_y = keep(pulled.y0, carry.ct_y)
         # The next point is loaded here, not where it is used: XLA would repeat the loading in every
         # operation of the step.
         row = carry.row - 1
         return _Carry(
             row=row,
-            point=point_at(row, load(jnp.maximum(row, 0))),
-            ct_y=keep(pulled.y0, carry.ct_y),
+            point=point_at(row, load(jnp.maximum(row, 0)), ct_y, last_output),
+            ct_y=ct_y,
             ct_memo=ct_memo,
             leaves=total,
             last_output=last_output,
@@ -251,7 +273,9 @@ def adjoint(
         return jax.lax.while_loop(
             lambda carry: carry.row >= first_row,
             lambda carry: transposed_step(carry, load_inside),
-            carry._replace(point=point_at(carry.row, load_inside(carry.row))),
+            carry._replace(
+                point=point_at(carry.row, load_inside(carry.row), carry.ct_y, carry.last_output)
+            ),
         )
 
     def load(row: Leaf) -> Any:
@@ -263,7 +287,7 @@ def adjoint(
     last_row = jnp.maximum(num_rows - 1, 0)
     init = _Carry(
         row=num_rows - 1,
-        point=point_at(last_row, load(last_row)),
+        point=point_at(last_row, load(last_row), ct_y, last_output),
         ct_y=ct_y,
         ct_memo=ct_memo,
         leaves=[jnp.zeros_like(all_leaves[index]) for index in wanted.leaves],

@@ -58,6 +58,21 @@ def write_outputs(
     return jax.lax.while_loop(lambda carry: jnp.any(is_due(carry[0])), body, (next_output, ys))
 
 
+def owns_output(
+    taken: LaneFlag,
+    first: Bool[Array, ""],
+    t0: LaneTime,
+    ts: OutputTimes,
+    last_output: LaneCount,
+) -> LaneFlag:
+    """Whether the step that starts at `t0` contains output number `last_output`.
+
+    The first step also owns an output at its very start.
+    """
+    t = _pick(ts, last_output)
+    return taken & (last_output >= 0) & ((t > t0) | (first & (t == t0)))
+
+
 def pull_outputs(
     transposed: AbstractTransposedStep,
     taken: LaneFlag,
@@ -69,20 +84,19 @@ def pull_outputs(
     ct_ys: OutputStates,
     ct_y1: LaneState,
     ct_ts: OutputTimes | None,
-) -> tuple[OutputCotangents, LaneCount, LaneState, Any]:
+) -> tuple[OutputCotangents, LaneCount, LaneState, OutputTimes | None, LaneFlag]:
     """The transpose of `write_outputs`: walks the outputs of this step from the last to the first.
 
-    The counter `last_output` is the latest output not yet pulled back, -1 for none. The first step
-    also owns an output at its very start.
+    The counter `last_output` is the latest output not yet pulled back, -1 for none. The last result
+    says which lanes received a cotangent that is not zero.
     """
     lanes = jnp.arange(t0.shape[0])
 
     def is_due(last_output: LaneCount) -> LaneFlag:
-        t = _pick(ts, last_output)
-        return taken & (last_output >= 0) & ((t > t0) | (first & (t == t0)))
+        return owns_output(taken, first, t0, ts, last_output)
 
     def body(carry: Any) -> Any:
-        so_far, last_output, ct_y1, ct_ts = carry
+        so_far, last_output, ct_y1, ct_ts, touched = carry
         due = is_due(last_output)
         t = jnp.where(due, _pick(ts, last_output), t1)
         row = jnp.clip(last_output, 0, ts.shape[0] - 1)
@@ -94,10 +108,11 @@ def pull_outputs(
         if ct_ts is not None:
             write = jnp.where(due, row, ts.shape[0])
             ct_ts = ct_ts.at[write, lanes].set(ct_t, mode="drop", unique_indices=True)
-        return so_far, last_output - due, ct_y1, ct_ts
+        touched = touched | jnp.any(ct != 0, axis=0)
+        return so_far, last_output - due, ct_y1, ct_ts, touched
 
     return jax.lax.while_loop(
         lambda carry: jnp.any(is_due(carry[1])),
         body,
-        (transposed.zero_outputs(), last_output, ct_y1, ct_ts),
+        (transposed.zero_outputs(), last_output, ct_y1, ct_ts, jnp.zeros_like(taken)),
     )
