@@ -46,9 +46,9 @@ class Trajectory(eqx.Module):
     """
 
     ys: PyTree
-    ts: Float[Array, "*lanes times"] | None
-    t0: Float[Array, "*lanes"]
-    t1: Float[Array, "*lanes"]
+    ts: Float[Array, "*#lanes times"] | None
+    t0: Float[Array, "*#lanes"]
+    t1: Float[Array, "*#lanes"]
     mesh: Mesh
     result: Any
     stats: Stats
@@ -73,9 +73,9 @@ class Trajectory(eqx.Module):
         system: ODESystem | None = None,
         y0: PyTree = None,
         *,
-        ts: Float[ArrayLike, "*lanes times"] | None = None,
-        t0: Float[ArrayLike, "*lanes"] | None = None,
-        t1: Float[ArrayLike, "*lanes"] | None = None,
+        ts: Float[ArrayLike, "*#lanes times"] | None = None,
+        t0: Float[ArrayLike, "*#lanes"] | None = None,
+        t1: Float[ArrayLike, "*#lanes"] | None = None,
     ) -> PyTree:
         """The states along the recorded mesh, for other parameters; differentiable.
 
