@@ -10,8 +10,8 @@ import jax.tree_util as jtu
 
 from ._adjoint import DiscreteAdjoint
 from ._backends import AbstractBackend, BackendReport
-from ._checks import check_same_structure, check_values
-from ._core import Arguments, Request, run_replay
+from ._checks import check_same_structure, check_values, is_concrete
+from ._core import Arguments, Request, linearise_replay, pull_back, run_replay
 from ._custom_types import Array, ArrayLike, Bool, Float, Int, Loss, PyTree, validates_input
 from ._ensemble.layout import StateLayout
 from ._in_axes import Axes
@@ -120,11 +120,18 @@ class Trajectory(eqx.Module):
                 )
             axes = with_ts_axis(axes, 0 if ts.ndim == 2 else None)
             check_values(t0, t1, ts, None, None, check_states=False)
-        request = Request(self._layout, axes, self._lanes, self._adjoint, 0, 0)
-        arguments = Arguments(system, y0, t0, t1, ts)
+        request, arguments = self._replay_request(
+            {"system": system, "y0": y0, "ts": ts, "t0": t0, "t1": t1}, axes
+        )
         return run_replay(
             request, arguments, self.mesh, status_of(self.result), self._integrator, self._backend
         )
+
+    def _replay_request(
+        self, values: dict[str, Any], axes: Axes | None = None
+    ) -> tuple[Request, Arguments]:
+        request = Request(self._layout, axes or self._axes, self._lanes, self._adjoint, 0, 0)
+        return request, Arguments(**values)
 
     @validates_input
     def loss_grad(
@@ -169,14 +176,29 @@ class Trajectory(eqx.Module):
         }
         check_same_structure("system", self.system, values["system"])
         check_same_structure("y0", self.y0, values["y0"])
+        chosen = tuple(values[name] for name in names)
+        if is_concrete((self, chosen)):
+            request, arguments = self._replay_request(values)
+            ys, pullback = linearise_replay(
+                names,
+                request,
+                arguments,
+                self.mesh,
+                status_of(self.result),
+                self._integrator,
+                self._backend,
+            )
+            value, ct_ys = eqx.filter_value_and_grad(loss)(ys)
+            by_name = pull_back(pullback, ct_ys)
+            gradients = tuple(by_name[name] for name in names)
+            return value, gradients[0] if isinstance(wrt, str) else gradients
+
         constant = {name: values[name] for name in ("system", "y0") if name not in names}
 
         def objective(chosen: tuple[PyTree, ...]) -> Float[Array, ""]:
             return loss(self.replay(**constant, **dict(zip(names, chosen, strict=True))))
 
-        value, gradients = eqx.filter_value_and_grad(objective)(
-            tuple(values[name] for name in names)
-        )
+        value, gradients = eqx.filter_value_and_grad(objective)(chosen)
         return value, gradients[0] if isinstance(wrt, str) else gradients
 
     @validates_input
