@@ -79,9 +79,13 @@ def gradient(
     return jax.jit(jax.grad(objective, argnums=(0, 1)))
 
 
-def checkpoint_settings(max_steps: int) -> dict[str, int | None]:
-    """Settings to try: a checkpoint for every step, Diffrax's own choice, and the square root."""
-    return {"all": max_steps, "default": None, "sqrt": math.isqrt(max_steps - 1) + 1}
+# In the order in which they are tried: the likely winners first.
+CHECKPOINTS = ("sqrt", "all", "default")
+
+
+def checkpoints(setting: str, max_steps: int) -> int | None:
+    """Checkpoints for every step, for the square root of the steps, or as Diffrax chooses."""
+    return {"all": max_steps, "sqrt": math.isqrt(max_steps - 1) + 1, "default": None}[setting]
 
 
 def _cpu() -> Any:

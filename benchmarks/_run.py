@@ -47,11 +47,14 @@ class Case:
     """One cell: an ensemble, its tolerances, and what both libraries need to know about it."""
 
     def __init__(
-        self, problem: Problem, n: int, rtol: float, dtype: str, backend: str, memory_limit: int
+        self, problem: Problem, n: int, rtol: float, dtype: str, arguments: argparse.Namespace
     ) -> None:
         self.problem, self.n, self.dtype = problem, n, dtype
         self.rtol, self.atol = rtol, rtol * 1e-3
-        self.options = _gradsolve.options(problem, rtol, self.atol, backend, memory_limit)
+        self.checkpoints: list[str] = arguments.checkpoints
+        self.options = _gradsolve.options(
+            problem, rtol, self.atol, arguments.backend, arguments.memory_limit
+        )
         self.system, self.y0 = problem.ensemble(n, dtype)
         self.sample = np.unique(np.linspace(0, n - 1, _SAMPLE).round().astype(int))
         self._diffrax_steps: tuple[int, np.ndarray] | None = None
@@ -134,7 +137,6 @@ class _Runner:
         self, problem: Problem, n: int, rtol: float, dtype: str, clock: Clock
     ) -> dict[str, Any]:
         """Measures one cell; whatever could not be measured is in `skipped`, with the reason."""
-        options = self._arguments
         cell: dict[str, Any] = {
             "problem": problem.name,
             "dim": problem.dim,
@@ -158,7 +160,7 @@ class _Runner:
         if clock.left <= 0:
             cell["skipped"]["all"] = "the time of this problem was used up"
             return cell
-        case = Case(problem, n, rtol, dtype, options.backend, options.memory_limit)
+        case = Case(problem, n, rtol, dtype, self._arguments)
         try:
             self._check_time(case, "prepare", "", clock)
             case.prepare()
@@ -285,8 +287,8 @@ def _arguments(benchmark: Benchmark, argv: Sequence[str]) -> argparse.Namespace:
         "--n",
         nargs="+",
         type=int,
-        default=[128, 2048] if on_cpu else [128, 2048, 32768, 524288],
-        help="ensemble sizes",
+        default=[128, 2048] if on_cpu else [2048, 32768, 524288, 128],
+        help="ensemble sizes in the order in which they are measured",
     )
     add(
         "--rtol",
@@ -302,6 +304,13 @@ def _arguments(benchmark: Benchmark, argv: Sequence[str]) -> argparse.Namespace:
         type=float,
         default=1800.0 if on_cpu else 540.0,
         help="the whole run; what does not fit is skipped, with the reason in the results",
+    )
+    add(
+        "--checkpoints",
+        nargs="+",
+        choices=_diffrax.CHECKPOINTS,
+        default=list(_diffrax.CHECKPOINTS),
+        help="settings of Diffrax's adjoint to try; fewer take less time to compile",
     )
     add("--call-seconds", type=float, default=60.0, help="the longest single call")
     add(
@@ -334,9 +343,7 @@ def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
     runner = _Runner(benchmark, arguments)
     for number, name in enumerate(arguments.problems):
         clock = Clock(total.left / (len(arguments.problems) - number))
-        for dtype, rtol, n in itertools.product(
-            arguments.dtype, arguments.rtol, sorted(arguments.n)
-        ):
+        for dtype, rtol, n in itertools.product(arguments.dtype, arguments.rtol, arguments.n):
             cell = runner.cell(PROBLEMS[name], n, rtol, dtype, clock)
             report["cells"].append(cell)
             print(_report.progress(cell), flush=True)

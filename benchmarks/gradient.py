@@ -1,8 +1,7 @@
 """Times the gradient of an ensemble against Diffrax. See README.md beside this file."""
 
+import _diffrax
 import equinox as eqx
-from _diffrax import checkpoint_settings, flat_gradient
-from _diffrax import gradient as diffrax_gradient
 from _gradsolve import record_and_adjoint, replay_gradient
 from _run import Benchmark, Candidate, Case, main
 from _timing import Call
@@ -20,20 +19,20 @@ def candidates(case: Case) -> list[Candidate]:
         run = record_and_adjoint(case.max_steps, case.options)
         return lambda: run(case.system, case.y0)
 
-    def diffrax(kind: str) -> Call:
+    def diffrax(setting: str) -> Call:
         attempts, _ = case.diffrax_steps()
-        checkpoints = checkpoint_settings(attempts)[kind]
-        run = diffrax_gradient(case.problem, case.rtol, case.atol, attempts, checkpoints)
+        checkpoints = _diffrax.checkpoints(setting, attempts)
+        run = _diffrax.gradient(case.problem, case.rtol, case.atol, attempts, checkpoints)
         return lambda: run(case.system, case.y0)
 
-    outputs = lambda gradient: flat_gradient(*gradient)
+    outputs = lambda gradient: _diffrax.flat_gradient(*gradient)
     return [
         Candidate("replay_eager", "", eager, outputs),
         Candidate("replay_jit", "", compiled, outputs),
         Candidate("record_adjoint_jit", "", recorded, outputs),
         *[
-            Candidate("diffrax", kind, lambda kind=kind: diffrax(kind), outputs)
-            for kind in ("sqrt", "all", "default")
+            Candidate("diffrax", setting, lambda setting=setting: diffrax(setting), outputs)
+            for setting in case.checkpoints
         ],
     ]
 
