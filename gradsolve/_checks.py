@@ -173,7 +173,12 @@ def _excerpt(values: Any) -> str:
 
 def check_same_structure(name: str, expected: PyTree, got: PyTree) -> None:
     """Raises unless two pytrees have the same structure, shapes and dtypes."""
-    describe = lambda leaf: (jnp.shape(leaf), str(jnp.result_type(leaf))) if eqx.is_array_like(leaf) else None
+
+    def describe(leaf: Any) -> tuple[Any, ...] | None:
+        if not eqx.is_array_like(leaf):
+            return None
+        return jnp.shape(leaf), str(jnp.result_type(leaf))
+
     want_def, got_def = jtu.tree_structure(expected), jtu.tree_structure(got)
     if want_def != got_def:
         raise ValueError(

@@ -236,9 +236,7 @@ def _replay(
     )
     inputs = _map_inputs(request, arguments, field_leaves)
     times = eqxi.nondifferentiable(times, name="`mesh.times`")
-    y1, ys = replay_map(
-        inputs, program, backend, tuple(field_is_lane), times, num_steps, status
-    )
+    y1, ys = replay_map(inputs, program, backend, tuple(field_is_lane), times, num_steps, status)
     return _to_user(request, y1, ys)
 
 

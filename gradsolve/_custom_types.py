@@ -8,6 +8,8 @@ CPU). A single trajectory is an ensemble of one lane.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree, Shaped
+
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 if TYPE_CHECKING:
@@ -19,8 +21,6 @@ else:
     from typing import no_type_check as validates_input
 
     from equinox import AbstractClassVar as AbstractClassVar
-
-from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree, Shaped
 
 # `validates_input` marks a public function that checks its arguments itself, with sentences for
 # people: a run-time type checker (the test suite uses one) leaves its arguments alone.

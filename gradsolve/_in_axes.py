@@ -107,9 +107,7 @@ def resolve_axes(in_axes: Any, arguments: dict[str, PyTree]) -> tuple[Axes, int]
     `ValueError` if an axis does not exist, if nothing is selected, or if sizes disagree.
     """
     if in_axes is None:
-        nothing = {
-            name: (None,) * len(jtu.tree_leaves(arguments[name])) for name in _NAMES
-        }
+        nothing = {name: (None,) * len(jtu.tree_leaves(arguments[name])) for name in _NAMES}
         return Axes(**nothing, ensemble=False), 1
     if not isinstance(in_axes, InAxes):
         raise ValueError(

@@ -13,7 +13,9 @@ def check_checkpoint_options(checkpoint_every: int | None, memory_limit: int) ->
             f"{checkpoint_every!r}."
         )
     if not isinstance(memory_limit, int) or memory_limit < 1:
-        raise ValueError(f"`memory_limit` must be a positive number of bytes, got {memory_limit!r}.")
+        raise ValueError(
+            f"`memory_limit` must be a positive number of bytes, got {memory_limit!r}."
+        )
 
 
 def checkpoint_bytes(rows: int, every: int, bytes_per_row: int) -> int:
@@ -47,7 +49,10 @@ def choose_checkpoint_every(
         if checkpoint_bytes(rows, every, bytes_per_row) <= memory_limit:
             return every
         every *= 2
-    best = min((1 << k for k in range(rows.bit_length() + 1)), key=lambda every: checkpoint_bytes(rows, every, bytes_per_row))
+    best = min(
+        (1 << k for k in range(rows.bit_length() + 1)),
+        key=lambda every: checkpoint_bytes(rows, every, bytes_per_row),
+    )
     needed = checkpoint_bytes(rows, best, bytes_per_row)
     raise ValueError(
         f"The checkpoints of a mesh of {rows} steps need at least {needed} bytes, more than "

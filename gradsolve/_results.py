@@ -2,7 +2,6 @@
 
 import equinox as eqx
 
-
 # The integers behind the enumeration, for code that computes with plain arrays.
 SUCCESSFUL = 0
 MAX_STEPS_REACHED = 1
@@ -12,12 +11,12 @@ EVENT = 4
 
 MESSAGES = (
     "",
-    "the maximum number of steps was reached. Increase `max_steps`, loosen the tolerances, or use a "
-    "stiff integrator such as `gradsolve.FromDiffrax(diffrax.Kvaerno5())`.",
-    "the step size fell below `dtmin` or the resolution of `t`. The solution may have a singularity "
-    "there, or the problem is too stiff for the integrator.",
-    "the vector field returned inf or nan and no smaller step avoided it. Check the parameters and "
-    "the domain of the vector field near that time.",
+    "the maximum number of steps was reached. Increase `max_steps`, loosen the tolerances, or use "
+    "a stiff integrator such as `gradsolve.FromDiffrax(diffrax.Kvaerno5())`.",
+    "the step size fell below `dtmin` or the resolution of `t`. The solution may have a "
+    "singularity there, or the problem is too stiff for the integrator.",
+    "the vector field returned inf or nan (or an implicit equation was not solved) and no smaller "
+    "step avoided it. Check the parameters and the domain of the vector field near that time.",
     "a terminating event occurred.",
 )
 

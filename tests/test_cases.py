@@ -10,7 +10,6 @@ import pathlib
 
 import diffrax
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -43,9 +42,7 @@ def test_1_one_hard_member_does_not_slow_or_alter_the_rest():
         "max_steps": 40_000,
     }
     zero = jnp.asarray(0.0)
-    together = gs.solve(
-        Relax(ks), zero, in_axes=gs.InAxes(system=eqx.if_array(0)), **options
-    )
+    together = gs.solve(Relax(ks), zero, in_axes=gs.InAxes(system=eqx.if_array(0)), **options)
     _, gradient = together.loss_grad(lambda ys: jnp.sum(ys[:, -1]))
     for i, k in enumerate(case["k"]):
         alone = gs.solve(Relax(ks[i]), zero, **options)
@@ -71,7 +68,9 @@ def test_1_one_hard_member_does_not_slow_or_alter_the_rest():
     assert int(after.stats.num_steps[17]) > 10 * int(after.stats.num_steps[0])
 
 
-@pytest.mark.xfail(strict=True, reason="error control sees the state only, as in case 13; documented")
+@pytest.mark.xfail(
+    strict=True, reason="error control sees the state only, as in case 13; documented"
+)
 @pytest.mark.parametrize("k", [1000, 10_000])
 def test_1_the_gradient_of_the_stiffest_members(k):
     """An explicit method at its limit of stability: the steps amplify what the state does not show."""
@@ -123,9 +122,7 @@ class Switch(gs.ODESystem):
 
 
 def switch_gradient(k1):
-    trajectory = gs.solve(
-        Switch(0.6, k1, 1.3), jnp.asarray(2.0), t0=0.0, t1=3.0, controller=TIGHT
-    )
+    trajectory = gs.solve(Switch(0.6, k1, 1.3), jnp.asarray(2.0), t0=0.0, t1=3.0, controller=TIGHT)
     return trajectory.loss_grad(lambda y: y, wrt=("system", "y0"))
 
 
@@ -321,7 +318,9 @@ def test_11_one_member_blows_up():
     condition = 2 / (1 - y0[ok])
     assert np.all(np.abs(gradient[ok] / d_y0[ok] - 1) < np.maximum(1e-5, 2e-8 * np.abs(condition)))
 
-    with pytest.raises(gs.SolveError, match=r"1 of 5 trajectories failed; the first is trajectory 3"):
+    with pytest.raises(
+        gs.SolveError, match=r"1 of 5 trajectories failed; the first is trajectory 3"
+    ):
         gs.solve(Square(), y0, t0=0.0, t1=1.0, in_axes=gs.InAxes(y0=0))
 
 
@@ -339,9 +338,7 @@ class Tabulated(gs.ODESystem):
 def test_12_tabulated_input():
     case = CASES["12"]
     table = jnp.array([0.0, 1.0, 0.5, 2.0, 1.0])
-    trajectory = gs.solve(
-        Tabulated(table), jnp.asarray(1.0), t0=0.0, t1=4.0, controller=TIGHT
-    )
+    trajectory = gs.solve(Tabulated(table), jnp.asarray(1.0), t0=0.0, t1=4.0, controller=TIGHT)
     value, (g, g_y0) = trajectory.loss_grad(lambda y: y, wrt=("system", "y0"))
     assert abs(float(value) - case["y4"]) < 1e-6 * case["y4"]
     assert relative(g.u, jnp.array(case["d_u"])) < 1e-5

@@ -133,13 +133,24 @@ def loss_of(alpha, y0):
         lambda: jax.vmap(jax.grad(loss_of)),
         lambda: jax.jit(jax.vmap(jax.grad(loss_of))),
         lambda: lambda a, y: jax.grad(lambda a: jnp.sum(jax.vmap(loss_of)(a, y)))(a),
-        lambda: jax.jit(lambda a, y: jax.value_and_grad(lambda a: jax.vmap(loss_of)(a, y).sum())(a)[1]),
+        lambda: jax.jit(
+            lambda a, y: jax.value_and_grad(lambda a: jax.vmap(loss_of)(a, y).sum())(a)[1]
+        ),
         lambda: lambda a, y: jnp.diagonal(jax.jacrev(lambda a: jax.vmap(loss_of)(a, y))(a)),
-        lambda: lambda a, y: jax.vmap(jax.vmap(jax.grad(loss_of)))(
-            a.reshape(3, 2), y.reshape(3, 2, 2)
-        ).ravel(),
+        lambda: (
+            lambda a, y: jax.vmap(jax.vmap(jax.grad(loss_of)))(
+                a.reshape(3, 2), y.reshape(3, 2, 2)
+            ).ravel()
+        ),
     ],
-    ids=["vmap-grad", "jit-vmap-grad", "grad-vmap", "jit-value_and_grad-vmap", "jacrev-vmap", "vmap-vmap-grad"],
+    ids=[
+        "vmap-grad",
+        "jit-vmap-grad",
+        "grad-vmap",
+        "jit-value_and_grad-vmap",
+        "jacrev-vmap",
+        "vmap-vmap-grad",
+    ],
 )
 def test_gradient_transforms_are_a_loop(loop, transform):
     got = transform()(ALPHAS, Y0S)
@@ -199,9 +210,7 @@ def test_per_trajectory_windows_and_ragged_times():
 def test_batched_controllers_step_to_their_own_times():
     ts = jnp.array([[0.0, 0.3, 0.5, 1.0], [0.0, 0.6, 1.0, jnp.inf]])
     axes = gs.InAxes(y0=0, controller=eqx.if_array(0))
-    ensemble = gs.solve(
-        system(), Y0S[:2], t0=0.0, t1=1.0, controller=gs.StepTo(ts), in_axes=axes
-    )
+    ensemble = gs.solve(system(), Y0S[:2], t0=0.0, t1=1.0, controller=gs.StepTo(ts), in_axes=axes)
     assert list(ensemble.mesh.num_steps) == [3, 2]
     for i in range(2):
         own = ts[i][jnp.isfinite(ts[i])]

@@ -159,9 +159,7 @@ def test_fixed_steps_over_an_undefined_point():
 
 def test_traced_solves_do_not_raise():
     ys = jax.jit(
-        lambda k: gs.solve(
-            Mixed(k, BIG, 1.0), jnp.asarray(1.0), t0=0.0, t1=1.0, max_steps=200
-        ).ys
+        lambda k: gs.solve(Mixed(k, BIG, 1.0), jnp.asarray(1.0), t0=0.0, t1=1.0, max_steps=200).ys
     )(2.0)
     assert np.isnan(ys)
 

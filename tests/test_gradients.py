@@ -34,7 +34,9 @@ class Driven(gs.ODESystem):
 
     def vector_field(self, t, y):
         force = self.p[2] * jnp.cos(self.p[3] * t)
-        return jnp.stack([y[1], force - self.p[0] * y[1] - self.p[1] * jnp.sin(y[0] * (1 + t / 10))])
+        return jnp.stack(
+            [y[1], force - self.p[0] * y[1] - self.p[1] * jnp.sin(y[0] * (1 + t / 10))]
+        )
 
 
 SYSTEM = Driven(jnp.array([0.2, 1.5, 0.8, 1.3]))
@@ -176,7 +178,9 @@ def test_dense_output_and_its_gradient_against_diffrax():
     assert relative(gradients[2][1:], want[2][1:]) < 1e-10
 
 
-@pytest.mark.parametrize("integrator", [gs.Bosh3(), gs.Tsit5(), gs.Vern7()], ids=lambda i: type(i).__name__)
+@pytest.mark.parametrize(
+    "integrator", [gs.Bosh3(), gs.Tsit5(), gs.Vern7()], ids=lambda i: type(i).__name__
+)
 def test_finite_differences_of_the_replay(integrator):
     """Central differences of the frozen-mesh map, for every kind of input."""
     trajectory = record(integrator)
@@ -221,9 +225,7 @@ def test_an_output_on_a_mesh_time_is_the_end_state_of_the_step():
     first = record(gs.Tsit5())
     on_mesh = first.mesh.times[2]
     trajectory = first.replay(ts=on_mesh[None])
-    checked = gs.solve(
-        SYSTEM, Y0, t0=T0, t1=on_mesh, controller=gs.StepTo(first.mesh.times[:3])
-    )
+    checked = gs.solve(SYSTEM, Y0, t0=T0, t1=on_mesh, controller=gs.StepTo(first.mesh.times[:3]))
     assert (trajectory[0] == checked.ys).all()
     # Its derivative with respect to the state is that of the end state, too.
     got = jax.jacrev(lambda y0: first.replay(y0=y0, ts=on_mesh[None])[0])(Y0)

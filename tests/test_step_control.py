@@ -107,10 +107,19 @@ def test_every_option_of_the_controller(options):
         SYSTEM, Y0, t0=0.0, t1=20.0, dt0=0.5, controller=gs.PIDController(**tolerances, **options)
     )
     theirs = diffrax_solve(
-        diffrax.Tsit5(), diffrax.PIDController(**tolerances, **options), SYSTEM, Y0, 0.0, 20.0, 0.5, 512
+        diffrax.Tsit5(),
+        diffrax.PIDController(**tolerances, **options),
+        SYSTEM,
+        Y0,
+        0.0,
+        20.0,
+        0.5,
+        512,
     )
     compare(ours, theirs)
-    plain = gs.solve(SYSTEM, Y0, t0=0.0, t1=20.0, dt0=0.5, controller=gs.PIDController(**tolerances))
+    plain = gs.solve(
+        SYSTEM, Y0, t0=0.0, t1=20.0, dt0=0.5, controller=gs.PIDController(**tolerances)
+    )
     assert int(plain.stats.num_steps) != int(ours.stats.num_steps)  # the option did something
 
 
@@ -176,6 +185,20 @@ def test_step_to():
     assert list(ours.mesh.times[:5]) == list(ts)
     backwards = gs.solve(SYSTEM, Y0, t0=2.0, t1=0.0, controller=gs.StepTo(ts[::-1]))
     assert list(backwards.mesh.times[:5]) == list(ts[::-1])
+
+
+def test_step_to_in_both_directions_within_one_ensemble():
+    ts = jnp.array([[0.0, 0.5, 2.0, jnp.inf], [2.0, 1.5, 1.0, 0.0]])
+    trajectory = gs.solve(
+        SYSTEM,
+        Y0,
+        t0=ts[:, 0],
+        t1=jnp.array([2.0, 0.0]),
+        controller=gs.StepTo(ts),
+        in_axes=gs.InAxes(t0=0, t1=0, controller=eqx.if_array(0)),
+    )
+    assert list(trajectory.mesh.num_steps) == [2, 3]
+    assert list(trajectory.mesh.times[:4, 1]) == [2.0, 1.5, 1.0, 0.0]
 
 
 def test_automatic_first_step_is_hairers():

@@ -94,14 +94,20 @@ def test_the_times():
     refuses(["ts", "empty", "None"], lambda: solve([]))
     refuses(["ts", "(times,)", "InAxes(ts=0"], lambda: solve([[0.5], [0.7]]))
     # They are found inside a jit too, as long as the times themselves are not traced.
-    refuses(["ts", "sorted"], lambda: jax.jit(lambda k: gs.solve(Decay(k), Y0, ts=[0.5, 0.2], **WINDOW).ys)(0.5))
+    refuses(
+        ["ts", "sorted"],
+        lambda: jax.jit(lambda k: gs.solve(Decay(k), Y0, ts=[0.5, 0.2], **WINDOW).ys)(0.5),
+    )
 
 
 def test_the_controllers():
     for name in ("rtol", "atol"):
         for value in (-1e-3, jnp.nan, jnp.array([1e-3, -1.0])):
             options = {"rtol": 1e-3, "atol": 1e-6, name: value}
-            refuses([name, "positive" if name == "rtol" else "negative"], lambda o=options: gs.PIDController(**o))
+            refuses(
+                [name, "positive" if name == "rtol" else "negative"],
+                lambda o=options: gs.PIDController(**o),
+            )
     refuses(["rtol", "0.0"], lambda: gs.PIDController(0.0, 1e-6))
     refuses(["dtmin", "-1"], lambda: gs.PIDController(1e-3, 1e-6, dtmin=-1.0))
     refuses(["dt", "positive", "0"], lambda: gs.ConstantStep(0.0))
@@ -125,13 +131,22 @@ def test_the_controllers():
 
 
 def test_the_choices():
-    refuses(["integrator", "FromDiffrax"], lambda: gs.solve(SYSTEM, Y0, integrator=diffrax.Tsit5(), **WINDOW))
+    refuses(
+        ["integrator", "FromDiffrax"],
+        lambda: gs.solve(SYSTEM, Y0, integrator=diffrax.Tsit5(), **WINDOW),
+    )
     refuses(["integrator", "Tsit5()"], lambda: gs.solve(SYSTEM, Y0, integrator=gs.Tsit5, **WINDOW))
-    refuses(["controller"], lambda: gs.solve(SYSTEM, Y0, controller=diffrax.PIDController(1e-3, 1e-6), **WINDOW))
+    refuses(
+        ["controller"],
+        lambda: gs.solve(SYSTEM, Y0, controller=diffrax.PIDController(1e-3, 1e-6), **WINDOW),
+    )
     refuses(["backend"], lambda: gs.solve(SYSTEM, Y0, backend="gpu", **WINDOW))
     refuses(["adjoint"], lambda: gs.solve(SYSTEM, Y0, adjoint=diffrax.DirectAdjoint(), **WINDOW))
     for max_steps in (0, 1.5, True):
-        refuses(["max_steps", str(max_steps)], lambda m=max_steps: gs.solve(SYSTEM, Y0, max_steps=m, **WINDOW))
+        refuses(
+            ["max_steps", str(max_steps)],
+            lambda m=max_steps: gs.solve(SYSTEM, Y0, max_steps=m, **WINDOW),
+        )
     refuses(["checkpoint_every", "0"], lambda: gs.DiscreteAdjoint(checkpoint_every=0))
     refuses(["memory_limit", "-1"], lambda: gs.DiscreteAdjoint(memory_limit=-1))
 
@@ -158,9 +173,7 @@ def test_replays():
     trajectory = gs.solve(SYSTEM, Y0, ts=jnp.array([0.5, 1.0]), **WINDOW)
     other = LotkaVolterra(1.0, 1.0, 1.0, 1.0)
     refuses(["system", "recorded structure", "Solve again"], lambda: trajectory.replay(other))
-    refuses(
-        ["system.k", "()", "(2,)"], lambda: trajectory.replay(Decay(jnp.ones(2)))
-    )
+    refuses(["system.k", "()", "(2,)"], lambda: trajectory.replay(Decay(jnp.ones(2))))
     refuses(["y0", "(2,)", "(3,)"], lambda: trajectory.replay(y0=jnp.ones(3)))
     refuses(["float32"], lambda: trajectory.replay(y0=Y0.astype(jnp.float32)))
     refuses(["ts", "[t0, t1]"], lambda: trajectory.replay(ts=jnp.array([2.0])))
@@ -182,7 +195,9 @@ def test_failures_name_how_many_the_first_its_time_and_the_remedy():
     y0 = jnp.array([0.1, 1.0, 0.2, 3.0])
     axes = gs.InAxes(y0=0)
     solve = lambda **kw: gs.solve(Pole(1.0), y0, t0=0.0, t1=2.0, in_axes=axes, **kw)
-    with pytest.raises(gs.SolveError, match="2 of 4 trajectories failed; the first is trajectory 1"):
+    with pytest.raises(
+        gs.SolveError, match="2 of 4 trajectories failed; the first is trajectory 1"
+    ):
         solve()
     with pytest.raises(gs.SolveError, match=r"reached t = 0\..*`max_steps`"):
         solve(max_steps=12)

@@ -6,7 +6,7 @@ from typing import Any
 from .._custom_types import Leaf
 from .._ensemble.program import Program
 from .._xla.adjoint import AdjointInputs, Cotangents, Wanted
-from .._xla.record import RecordInputs, Recording
+from .._xla.record import Recording, RecordInputs
 from .._xla.replay import Replayed, ReplayInputs
 from ._base import AbstractBackend, BackendReport
 from .xla import XLA

@@ -8,7 +8,7 @@ from .._custom_types import Leaf
 from .._ensemble.batching import ensemble_call
 from .._ensemble.program import Program
 from .._xla.adjoint import AdjointInputs, Cotangents, Wanted, adjoint
-from .._xla.record import RecordInputs, Recording, record
+from .._xla.record import Recording, RecordInputs, record
 from .._xla.replay import Replayed, ReplayInputs, replay
 from ._base import AbstractBackend, BackendReport
 

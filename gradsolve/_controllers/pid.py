@@ -142,7 +142,9 @@ class PIDController(AbstractController):
         accept = (scaled < 1) | (state.at_dtmin & finite)
 
         inverse = 1 / scaled
-        factor = self.safety * _power(inverse, (self.icoeff + self.pcoeff + self.dcoeff) / error_order)
+        factor = self.safety * _power(
+            inverse, (self.icoeff + self.pcoeff + self.dcoeff) / error_order
+        )
         factor = factor * _power(state.previous, -(self.pcoeff + 2 * self.dcoeff) / error_order)
         factor = factor * _power(state.before, self.dcoeff / error_order)
         factor = jnp.clip(
@@ -161,7 +163,7 @@ class PIDController(AbstractController):
         if self.dtmin is not None:
             if not self.force_dtmin:
                 underflow = dt < self.dtmin
-            # Return to dtmin itself, so that rounding does not accumulate in repeated minimal steps.
+            # Return to dtmin itself: rounding must not accumulate in repeated minimal steps.
             dt = jnp.where(at_dtmin & (factor == 1), self.dtmin, dt)
             at_dtmin = dt <= self.dtmin
             dt = jnp.maximum(dt, self.dtmin)

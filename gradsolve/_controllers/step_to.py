@@ -33,11 +33,13 @@ class StepTo(AbstractController):
             raise ValueError(
                 f"`StepTo(ts=...)` needs at least two times, got the shape {ts.shape}."
             )
-        steps = np.diff(ts, axis=-1)
-        steps = steps[~np.isnan(steps) & ~np.isinf(steps)]
-        if np.isnan(ts).any() or not ((steps > 0).all() or (steps < 0).all()):
+        # Padding by inf makes steps of inf or nan, which are of no concern.
+        steps = np.diff(np.where(np.isinf(ts), np.nan, ts), axis=-1)
+        up, down = (~(steps <= 0)).all(axis=-1), (~(steps >= 0)).all(axis=-1)
+        if np.isnan(ts).any() or not (up | down).all():
             raise ValueError(
-                f"`StepTo(ts=...)` needs strictly increasing (or strictly decreasing) times, got {ts}."
+                "`StepTo(ts=...)` needs strictly increasing (or strictly decreasing) times, got "
+                f"{ts}."
             )
 
     def bind(self, layout: StateLayout) -> "StepTo":

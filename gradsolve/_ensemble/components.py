@@ -24,15 +24,14 @@ MAX_OPERATIONS = 160
 # Arrays of more numbers than this are not taken apart.
 MAX_SIZE = 32
 
+_ELEMENTWISE_NAMES = """
+    abs acos acosh add and asin asinh atan atan2 atanh cbrt ceil clamp convert_element_type copy cos
+    cosh digamma div eq erf erf_inv erfc exp exp2 expm1 floor ge gt integer_pow is_finite le lgamma
+    log log1p logistic lt max min mul ne neg nextafter not or pow rem round rsqrt select_n sign sin
+    sinh sqrt square sub tan tanh xor
+"""
 _ELEMENTWISE = {
-    getattr(lax, f"{name}_p")
-    for name in (
-        "abs acos acosh add and asin asinh atan atan2 atanh cbrt ceil clamp convert_element_type "
-        "copy cos cosh digamma div eq erf erf_inv erfc exp exp2 expm1 floor ge gt integer_pow "
-        "is_finite le lgamma log log1p logistic lt max min mul ne neg nextafter not or pow rem "
-        "round rsqrt select_n sign sin sinh sqrt square sub tan tanh xor"
-    ).split()
-    if hasattr(lax, f"{name}_p")
+    getattr(lax, f"{name}_p") for name in _ELEMENTWISE_NAMES.split() if hasattr(lax, f"{name}_p")
 }
 
 
@@ -49,7 +48,7 @@ def _is_split(value: Value) -> bool:
 
 
 def object_array(entries: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray:
-    """An object array of these entries. (NumPy would otherwise try to read traced values.)"""
+    """An object array of these entries, without NumPy trying to read traced values."""
     out = np.empty(len(entries), dtype=object)
     for i, entry in enumerate(entries):
         out[i] = entry
@@ -198,5 +197,6 @@ def evaluate_components(
     """
     time, state = object_array([t], ()), object_array(y, (len(y),))
     (dy,) = _Interpreter().run(jaxpr, consts, [*leaves, time, state])
-    return list(split(dy)) if len(y) <= MAX_SIZE or _is_split(dy) else [dy[i] for i in range(len(y))]
-
+    return (
+        list(split(dy)) if len(y) <= MAX_SIZE or _is_split(dy) else [dy[i] for i in range(len(y))]
+    )

@@ -140,7 +140,9 @@ class EnsembleField:
         shape = self.leaves[index].shape
         if not self._is_split(index):
             return part
-        return jnp.stack(part).reshape(shape) if part else jnp.zeros(shape, self.leaves[index].dtype)
+        return (
+            jnp.stack(part).reshape(shape) if part else jnp.zeros(shape, self.leaves[index].dtype)
+        )
 
     def _evaluate(self, parts: list[Any], t: LaneTime, y: Any) -> Any:
         axes = [

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax.tree_util as jtu
 
 from .._controllers import AbstractController
-from .._custom_types import Leaf, LaneTime
+from .._custom_types import LaneTime, Leaf
 from .._integrators import AbstractIntegrator
 from .field import EnsembleField, FieldJaxpr
 

@@ -59,7 +59,9 @@ class AbstractTransposedStep(abc.ABC):
         """
 
     @abc.abstractmethod
-    def pull(self, outputs: OutputCotangents | None, ct_y1: LaneState, ct_memo: Any) -> StepCotangents:
+    def pull(
+        self, outputs: OutputCotangents | None, ct_y1: LaneState, ct_memo: Any
+    ) -> StepCotangents:
         """The cotangents of the step's inputs."""
 
 

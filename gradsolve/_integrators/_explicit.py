@@ -152,9 +152,7 @@ class AbstractExplicitRK(AbstractIntegrator):
 
         return DenseStages(y0, jax.lax.cond(needed, compute, skip, k))
 
-    def interpolate(
-        self, dense: DenseStages, t0: LaneTime, t1: LaneTime, t: LaneTime
-    ) -> LaneState:
+    def interpolate(self, dense: DenseStages, t0: LaneTime, t1: LaneTime, t: LaneTime) -> LaneState:
         h = t1 - t0
         total = jnp.zeros_like(dense.y0)
         for weight, k in zip(_weights(self.tableau, _theta(t0, t1, t)), dense.k, strict=True):
@@ -250,9 +248,7 @@ class _TransposedRK(AbstractTransposedStep):
 
     def zero_outputs(self) -> OutputCotangents:
         zero_state = jnp.zeros_like(self._y0)
-        k = tuple(
-            zero_state if any(row) else None for row in self._tableau.dense.coefficients
-        )
+        k = tuple(zero_state if any(row) else None for row in self._tableau.dense.coefficients)
         zero_time = jnp.zeros_like(self._t0) if self._want_time else None
         return OutputCotangents((zero_state, k), zero_time, zero_time)
 
@@ -260,12 +256,14 @@ class _TransposedRK(AbstractTransposedStep):
         self, so_far: OutputCotangents, t: LaneTime, ct: LaneState, at_end: LaneFlag
     ) -> tuple[OutputCotangents, LaneTime]:
         (ct_y0, ct_k), ct_t0, ct_t1 = so_far
-        theta = _theta(self._t0, self._t1, t)
+        theta = jnp.where(at_end, 1, _theta(self._t0, self._t1, t))
         h = self._t1 - self._t0
         weights = _weights(self._tableau, theta)
         slopes = _weight_slopes(self._tableau, theta)
         zero = jnp.zeros_like(theta)
-        u = sum((w * _dot(ct, k) for w, k in zip(slopes, self._k, strict=True) if w is not None), zero)
+        u = sum(
+            (w * _dot(ct, k) for w, k in zip(slopes, self._k, strict=True) if w is not None), zero
+        )
         inside = jnp.where(at_end, 0, ct)
         new_k = tuple(
             None if weight is None else ct_k[i] + (h * weight) * inside
@@ -273,7 +271,11 @@ class _TransposedRK(AbstractTransposedStep):
         )
         if self._want_time:
             ct_h = sum(
-                (w * _dot(inside, k) for w, k in zip(weights, self._k, strict=True) if w is not None),
+                (
+                    w * _dot(inside, k)
+                    for w, k in zip(weights, self._k, strict=True)
+                    if w is not None
+                ),
                 zero,
             )
             ct_t0 = ct_t0 - ct_h + (theta - 1) * u

@@ -8,7 +8,7 @@ import jax.tree_util as jtu
 from .._custom_types import LaneCount, LaneFlag, Leaf, PyTree
 
 Checkpoints: TypeAlias = PyTree[Any]
-"""The states `(y, memo)` of all lanes before steps 0, `every`, 2 `every`, ..., on a new first axis."""
+"""The states `(y, memo)` of all lanes before steps 0, `every`, ..., on a new first axis."""
 
 
 def empty_checkpoints(state: PyTree, rows: int, every: int) -> Checkpoints:

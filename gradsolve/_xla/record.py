@@ -19,7 +19,6 @@ from .._custom_types import (
     OutputStates,
     OutputTimes,
 )
-from .._ensemble.field import EnsembleField
 from .._ensemble.program import Program
 from .._integrators import Step
 from .checkpoints import Checkpoints, empty_checkpoints, save_checkpoint
@@ -87,9 +86,7 @@ def clip_floor(t1: LaneTime) -> LaneTime:
     lowest = jnp.iinfo(integer).min
     bits = jax.lax.bitcast_convert_type(t1, integer)
     ordered = jnp.where(bits < 0, lowest - bits, bits) - 100
-    return jax.lax.bitcast_convert_type(
-        jnp.where(ordered < 0, lowest - ordered, ordered), t1.dtype
-    )
+    return jax.lax.bitcast_convert_type(jnp.where(ordered < 0, lowest - ordered, ordered), t1.dtype)
 
 
 def clip_to_end(
