@@ -21,7 +21,6 @@ from ._ensemble.layout import StateLayout
 from ._ensemble.program import Program
 from ._in_axes import Axes, lane_last, one_lane_shape
 from ._integrators import AbstractIntegrator
-from ._memory import choose_checkpoint_every
 from ._mesh import Mesh
 
 TRACE_COUNTS: collections.Counter[str] = collections.Counter()
@@ -142,20 +141,12 @@ def _program(
     num_field_leaves: int,
     integrator: AbstractIntegrator,
     controller: AbstractController | None,
-    rows: int,
 ) -> tuple[Program, list[Leaf], list[bool]]:
     arrays, static = eqx.partition(controller, eqx.is_array)
     leaves, treedef = jtu.tree_flatten(arrays)
     axes = request.axes.controller if controller is not None else ()
     leaves = [lane_last(leaf, axis) for leaf, axis in zip(leaves, axes, strict=True)]
     is_lane = [axis is not None for axis in axes]
-    itemsize = jnp.dtype(request.layout.dtype).itemsize
-    every = choose_checkpoint_every(
-        rows,
-        request.layout.dim * request.lanes * itemsize,
-        request.adjoint.checkpoint_every,
-        request.adjoint.memory_limit,
-    )
     program = Program(
         field_jaxpr=field,
         num_field_leaves=num_field_leaves,
@@ -164,7 +155,7 @@ def _program(
         controller_treedef=treedef,
         max_steps=request.max_steps,
         capacity=request.capacity,
-        checkpoint_every=every,
+        adjoint=request.adjoint,
     )
     return program, leaves, is_lane
 
@@ -182,7 +173,7 @@ def run_solve(
     TRACE_COUNTS["solve"] += 1
     field, field_leaves, field_is_lane = _field(request, arguments.system)
     program, controller_leaves, controller_is_lane = _program(
-        request, field, len(field_leaves), integrator, controller, request.capacity
+        request, field, len(field_leaves), integrator, controller
     )
     inputs = _map_inputs(request, arguments, field_leaves)
     if dt0 is not None:
@@ -231,9 +222,7 @@ def _replay(
     times, num_steps = mesh.times, mesh.num_steps
     if not request.axes.ensemble:
         times, num_steps, status = times[:, None], num_steps[None], status[None]
-    program, _, _ = _program(
-        request, field, len(field_leaves), integrator, None, times.shape[0] - 1
-    )
+    program, _, _ = _program(request, field, len(field_leaves), integrator, None)
     inputs = _map_inputs(request, arguments, field_leaves)
     times = eqxi.nondifferentiable(times, name="`mesh.times`")
     y1, ys = replay_map(inputs, program, backend, tuple(field_is_lane), times, num_steps, status)

@@ -7,6 +7,7 @@ from typing import Any
 import equinox as eqx
 import jax.tree_util as jtu
 
+from .._adjoint import DiscreteAdjoint
 from .._controllers import AbstractController
 from .._custom_types import LaneTime, Leaf
 from .._integrators import AbstractIntegrator
@@ -29,7 +30,7 @@ class Program:
     controller_treedef: Any
     max_steps: int
     capacity: int
-    checkpoint_every: int
+    adjoint: DiscreteAdjoint
 
     def field(
         self, leaves: Sequence[Leaf], is_lane: Sequence[bool], direction: LaneTime

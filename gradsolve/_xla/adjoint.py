@@ -21,7 +21,7 @@ from .._custom_types import (
     OutputTimes,
 )
 from .._ensemble.program import Program
-from .checkpoints import Checkpoints, load_checkpoint
+from .checkpoints import Checkpoints, checkpoint_spacing, load_checkpoint
 from .outputs import owns_output, pull_outputs
 from .record import forward_times
 from .replay import mesh_rows
@@ -119,7 +119,7 @@ def adjoint(
     infinite, and zero times that is not zero.
     """
     integrator = program.integrator
-    every = program.checkpoint_every
+    every = checkpoint_spacing(inputs.checkpoints, inputs.times.shape[0] - 1, program.adjoint)
     y0 = inputs.y0
     direction, t0, t1, ts = forward_times(inputs.t0, inputs.t1, inputs.ts)
     rows = mesh_rows(direction, t0, t1, inputs.times, inputs.num_steps, inputs.status)

@@ -5,16 +5,42 @@ from typing import Any, TypeAlias
 import jax.numpy as jnp
 import jax.tree_util as jtu
 
+from .._adjoint import DiscreteAdjoint
 from .._custom_types import LaneCount, LaneFlag, Leaf, PyTree
+from .._memory import choose_checkpoint_every
 
 Checkpoints: TypeAlias = PyTree[Any]
 """The states `(y, memo)` of all lanes before steps 0, `every`, ..., on a new first axis."""
 
 
-def empty_checkpoints(state: PyTree, rows: int, every: int) -> Checkpoints:
-    """Room for a mesh of `rows` steps."""
+def empty_checkpoints(
+    state: PyTree, rows: int, options: DiscreteAdjoint
+) -> tuple[Checkpoints, int]:
+    """Room for a mesh of `rows` steps, and the number of steps between two checkpoints.
+
+    Decided here, where the number of lanes is that of the whole batch and the state is complete.
+    """
+    bytes_per_row = sum(leaf.size * leaf.dtype.itemsize for leaf in jtu.tree_leaves(state))
+    every = choose_checkpoint_every(
+        rows, bytes_per_row, options.checkpoint_every, options.memory_limit
+    )
     count = -(-rows // every)
-    return jtu.tree_map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), state)
+    empty = jtu.tree_map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), state)
+    return empty, every
+
+
+def checkpoint_spacing(checkpoints: Checkpoints, rows: int, options: DiscreteAdjoint) -> int:
+    """The number of steps between two checkpoints, as `empty_checkpoints` chose it.
+
+    Its choices are powers of two, and the smallest of those with a given number of checkpoints.
+    """
+    if options.checkpoint_every is not None:
+        return options.checkpoint_every
+    count = jtu.tree_leaves(checkpoints)[0].shape[0]
+    every = 1
+    while -(-rows // every) > count:
+        every *= 2
+    return every
 
 
 def save_checkpoint(

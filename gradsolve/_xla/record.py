@@ -125,7 +125,7 @@ def record(
     window = Window(t0, t1)
     floor = clip_floor(t1)
     lanes = jnp.arange(t0.shape[0])
-    capacity, every = program.capacity, program.checkpoint_every
+    capacity = program.capacity
 
     f0 = field(t0, y0)
     defined = jnp.all(jnp.isfinite(f0) & jnp.isfinite(y0), axis=0)
@@ -144,10 +144,10 @@ def record(
     times = jnp.zeros((capacity + 1, *t0.shape), t0.dtype).at[0].set(t0)
     ys = None if ts is None else jnp.full((ts.shape[0], *y0.shape), jnp.nan, y0.dtype)
     memo = integrator.start(field, t0, t_next, y0)
-    checkpoints = None
+    checkpoints, every = None, 1
     if store_checkpoints:
         state = (y0, memo if integrator.carries_memo else None)
-        checkpoints = empty_checkpoints(state, capacity, every)
+        checkpoints, every = empty_checkpoints(state, capacity, program.adjoint)
     init = _Carry(
         attempts=jnp.zeros((), jnp.int32),
         active=status == codes.SUCCESSFUL,

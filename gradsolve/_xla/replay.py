@@ -96,16 +96,16 @@ def replay(
     direction, t0, t1, ts = forward_times(inputs.t0, inputs.t1, inputs.ts)
     field = program.field(leaves, is_lane, direction)
     rows = mesh_rows(direction, t0, t1, inputs.times, inputs.num_steps, inputs.status)
-    every = program.checkpoint_every
     num_rows = jnp.max(inputs.num_steps)
 
     first = rows.step(jnp.zeros((), jnp.int32))
     memo = integrator.start(field, first[0], first[1], y0)
     ys = None if ts is None else jnp.full((ts.shape[0], *y0.shape), jnp.nan, y0.dtype)
-    checkpoints = None
+    checkpoints, every = None, 1
     if store_checkpoints:
         state = (y0, memo if integrator.carries_memo else None)
-        checkpoints = empty_checkpoints(state, inputs.times.shape[0] - 1, every)
+        capacity = inputs.times.shape[0] - 1
+        checkpoints, every = empty_checkpoints(state, capacity, program.adjoint)
 
     def body(carry: Any) -> Any:
         row, (start, end, taken), y, memo, next_output, ys, checkpoints = carry
