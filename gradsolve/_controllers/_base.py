@@ -1,12 +1,18 @@
 """What a step size controller is."""
 
 import abc
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 
-from .._custom_types import AbstractClassVar, LaneFlag, LaneState, LaneTime
+from .._custom_types import LaneFlag, LaneState, LaneTime
 from .._ensemble.layout import StateLayout
+
+if TYPE_CHECKING:
+    # Pyright knows a class variable by the name's import from `typing` in the same file.
+    from typing import ClassVar as AbstractClassVar
+else:
+    from equinox import AbstractClassVar
 
 
 class Window(NamedTuple):

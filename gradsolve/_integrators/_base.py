@@ -2,12 +2,18 @@
 
 import abc
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 
-from .._custom_types import AbstractClassVar, LaneFlag, LaneState, LaneTime, Leaf
+from .._custom_types import LaneFlag, LaneState, LaneTime, Leaf
 from .._ensemble.field import EnsembleField
+
+if TYPE_CHECKING:
+    # Pyright knows a class variable by the name's import from `typing` in the same file.
+    from typing import ClassVar as AbstractClassVar
+else:
+    from equinox import AbstractClassVar
 
 
 class Step(NamedTuple):
