@@ -204,4 +204,5 @@ def _pull_back(
         ct_ys,
     )
     cotangents, ct_leaves = backend.adjoint(program, wanted, is_lane, leaves, adjoint_inputs)
-    return MapInputs(ct_leaves[: len(inputs.field_leaves)], *cotangents)
+    # None for an input that is not differentiated.
+    return MapInputs._make((ct_leaves[: len(inputs.field_leaves)], *cotangents))

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from .._custom_types import AbstractClassVar, LaneFlag, LaneState, LaneTime, Leaf
+from .._custom_types import LaneFlag, LaneState, LaneTime, Leaf
 from .._ensemble.field import EnsembleField, Pullback, weighted_sum
 from ._base import (
     AbstractIntegrator,
@@ -17,6 +17,12 @@ from ._base import (
     StepCotangents,
 )
 from ._tableau import ButcherTableau
+
+if TYPE_CHECKING:
+    # Pyright knows a class variable by the name's import from `typing` in the same file.
+    from typing import ClassVar as AbstractClassVar
+else:
+    from equinox import AbstractClassVar
 
 
 class DenseStages(NamedTuple):
@@ -269,7 +275,7 @@ class _TransposedRK(AbstractTransposedStep):
             None if weight is None else ct_k[i] + (h * weight) * inside
             for i, weight in enumerate(weights)
         )
-        if self._want_time:
+        if ct_t0 is not None and ct_t1 is not None:
             ct_h = sum(
                 (
                     w * _dot(inside, k)
@@ -302,8 +308,7 @@ class _TransposedRK(AbstractTransposedStep):
             from_y0, from_k = outputs.dense
             ct_y0 = ct_y0 + from_y0
             ct_k = [_add(a, b) for a, b in zip(ct_k, from_k, strict=True)]
-            if self._want_time:
-                ct_t0, ct_t1 = ct_t0 + outputs.t0, ct_t1 + outputs.t1
+            ct_t0, ct_t1 = _add(ct_t0, outputs.t0), _add(ct_t1, outputs.t1)
 
         leaves = self._zero_leaves
         for i in reversed(range(stages)):
@@ -316,7 +321,7 @@ class _TransposedRK(AbstractTransposedStep):
             for j, weight in enumerate(_floats(self._rows[i])):
                 if weight != 0:
                     ct_k[j] = _add(ct_k[j], (h * weight) * w)
-            if self._want_time:
+            if ct_t0 is not None and ct_t1 is not None and ct_tau is not None:
                 c = float(self._nodes[i])
                 total = self._sums[i]
                 ct_h = jnp.zeros_like(h) if total is None else _dot(w, total)
@@ -329,7 +334,8 @@ def _dot(a: LaneState, b: LaneState) -> LaneTime:
     return jnp.sum(a * b, axis=0)
 
 
-def _add(a: LaneState | None, b: LaneState | None) -> LaneState | None:
+def _add(a: Leaf | None, b: Leaf | None) -> Leaf | None:
+    """The sum of two cotangents, either of which may be absent."""
     if a is None:
         return b
     return a if b is None else a + b

@@ -209,7 +209,9 @@ def adjoint(
             for index, a, b in zip(wanted.leaves, carry.leaves, pulled.leaves, strict=True)
         ]
         ct_t0, ct_t1 = carry.t0, carry.t1
-        if want_time:
+        if ct_t0 is not None and ct_t1 is not None:
+            assert pulled.t0 is not None
+            assert pulled.t1 is not None
             ct_t0 = jnp.where(live & (carry.row == 0), pulled.t0, ct_t0)
             last = live & succeeded & (carry.row == inputs.num_steps - 1)
             ct_t1 = jnp.where(last, pulled.t1, ct_t1)
@@ -309,7 +311,9 @@ def adjoint(
         if more is not None:
             totals = [a + b for a, b in zip(totals, more.leaves, strict=True)]
             ct_y0 = ct_y0 + jnp.where(has_steps, more.y0, 0)
-            if want_time:
+            if ct_t0 is not None and ct_t1 is not None:
+                assert more.t0 is not None
+                assert more.t1 is not None
                 ct_t0 = ct_t0 + jnp.where(has_steps, more.t0, 0)
                 # The first step ends at an interior time of the mesh unless it is the only one.
                 only = succeeded & (inputs.num_steps == 1)
