@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
+from jax.core import Tracer
 
 from ._custom_types import Array, ArrayLike, PyTree
 from ._ensemble.layout import StateLayout
@@ -15,7 +16,7 @@ from ._system import ODESystem, is_parameter
 
 def is_concrete(tree: PyTree) -> bool:
     """Whether no leaf is a traced value."""
-    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jtu.tree_leaves(tree))
+    return not any(isinstance(leaf, Tracer) for leaf in jtu.tree_leaves(tree))
 
 
 def _name(path: Any, root: str) -> str:

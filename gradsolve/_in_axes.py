@@ -83,7 +83,7 @@ class _Axis:
     value: int | None
 
 
-def _checked(name: str, axis: int | None, leaf: Any) -> _Axis:
+def _checked(name: str, axis: Any, leaf: Any) -> _Axis:
     if axis is None:
         return _Axis(None)
     if not eqx.is_array_like(leaf) or jnp.ndim(leaf) == 0:

@@ -71,19 +71,19 @@ def check_step_to(controller: AbstractController, t0: Array, t1: Array) -> None:
 
 
 def raise_if_failed(trajectory: Trajectory, status: Array) -> None:
-    status = np.atleast_1d(jax.device_get(status))
-    failed = np.flatnonzero(status != codes.SUCCESSFUL)
+    values = np.atleast_1d(jax.device_get(status))
+    failed = np.flatnonzero(values != codes.SUCCESSFUL)
     if failed.size == 0:
         return
     index = int(failed[0])
     times, counts = trajectory.mesh.times, trajectory.mesh.num_steps
     if trajectory._axes.ensemble:
         reached = times[counts[index], index]
-        who = f"{failed.size} of {status.size} trajectories failed; the first is trajectory {index}"
+        who = f"{failed.size} of {values.size} trajectories failed; the first is trajectory {index}"
     else:
         reached = times[counts]
         who = "The trajectory failed"
-    message = codes.MESSAGES[int(status[index])]
+    message = codes.MESSAGES[int(values[index])]
     raise SolveError(
         f"{who}, which reached t = {float(reached):.6g}: {message} Pass `throw=False` to get the "
         "results of the others and a status per trajectory."

@@ -2,15 +2,15 @@
 
 from typing import Any
 
-import jax
 import jax.tree_util as jtu
 import numpy as np
+from jax.core import Tracer
 
 
 def check_positive(name: str, value: Any, *, zero_allowed: bool = False) -> None:
     """Raises `ValueError` unless every concrete number in `value` is positive and finite."""
     for leaf in jtu.tree_leaves(value):
-        if isinstance(leaf, jax.core.Tracer):
+        if isinstance(leaf, Tracer):
             continue
         array = np.asarray(leaf)
         if array.dtype == object or not np.issubdtype(array.dtype, np.number):

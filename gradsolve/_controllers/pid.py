@@ -149,8 +149,8 @@ class PIDController(AbstractController):
         factor = factor * _power(state.before, self.dcoeff / error_order)
         factor = jnp.clip(
             factor,
-            min=jnp.where(accept, 1, self.factormin).astype(factor.dtype),
-            max=jnp.where(accept, self.factormax, self.safety).astype(factor.dtype),
+            min=jnp.where(accept, 1, self.factormin).astype(inverse.dtype),
+            max=jnp.where(accept, self.factormax, self.safety).astype(inverse.dtype),
         )
         dt = (t1 - t0) * factor
         # A failed step (error inf) or an error of exactly zero says nothing about the next step.

@@ -3,9 +3,9 @@
 from typing import ClassVar
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from .._custom_types import Array, ArrayLike, Float, LaneState, LaneTime
 from .._ensemble.layout import StateLayout
@@ -26,7 +26,7 @@ class StepTo(AbstractController):
     ts: Float[ArrayLike, "*lanes times"]
 
     def __check_init__(self):
-        if isinstance(self.ts, jax.core.Tracer):
+        if isinstance(self.ts, Tracer):
             return
         ts = np.asarray(self.ts)
         if ts.ndim == 0 or ts.shape[-1] < 2:

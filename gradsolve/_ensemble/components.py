@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -75,6 +76,11 @@ def whole(value: Value) -> ArrayLike:
     return jnp.stack(list(value.ravel())).reshape(value.shape)
 
 
+def struct(atom: Any) -> jax.ShapeDtypeStruct:
+    """Shape and dtype of a variable or literal of a jaxpr."""
+    return jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype)
+
+
 class _Interpreter:
     def __init__(self) -> None:
         self.operations = 0
@@ -85,7 +91,7 @@ class _Interpreter:
 
         def read(atom: Any) -> Value:
             if isinstance(atom, Literal):
-                return split(np.asarray(atom.val, dtype=atom.aval.dtype))
+                return split(np.asarray(atom.val, dtype=struct(atom).dtype))
             return env[atom]
 
         for eqn in jaxpr.eqns:

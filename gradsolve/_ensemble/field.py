@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 
 from .._custom_types import Array, LaneState, LaneTime, Leaf
-from .components import MAX_SIZE, TooLarge, evaluate_components, object_array, split
+from .components import MAX_SIZE, TooLarge, evaluate_components, object_array, split, struct
 
 Pullback = Callable[[LaneState], tuple[list[Leaf], LaneTime | None, LaneState]]
 
@@ -23,16 +23,15 @@ class FieldJaxpr:
     def __init__(self, jaxpr: Jaxpr, num_parameters: int) -> None:
         self._jaxpr = jaxpr
         self._num_parameters = num_parameters
-        self.dim = jaxpr.invars[-1].aval.shape[0]
-        sizes = [var.aval.size for var in (*jaxpr.invars[:num_parameters], *jaxpr.constvars)]
+        self.dim = struct(jaxpr.invars[-1]).shape[0]
+        sizes = [struct(var).size for var in (*jaxpr.invars[:num_parameters], *jaxpr.constvars)]
         self.is_split = tuple(size <= MAX_SIZE for size in sizes)
         self.in_components = self.dim <= MAX_SIZE and self._fits()
 
     def _fits(self) -> bool:
         variables = (*self._jaxpr.invars[: self._num_parameters], *self._jaxpr.constvars)
-        structs = [jax.ShapeDtypeStruct(var.aval.shape, var.aval.dtype) for var in variables]
-        y = self._jaxpr.invars[-1].aval
-        scalar = jax.ShapeDtypeStruct((), y.dtype)
+        structs = [struct(var) for var in variables]
+        scalar = jax.ShapeDtypeStruct((), struct(self._jaxpr.invars[-1]).dtype)
 
         def call(leaves: list[Leaf], t: Array, y: list[Array]) -> list[Array]:
             return self.call_components(leaves, t, y)
