@@ -3,6 +3,7 @@
 Nothing here imports gradsolve: jaxtyping's plugin must see that import first.
 """
 
+import gc
 import os
 
 _workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
@@ -41,3 +42,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forget_compiled_code():
+    """Compiled code stays in memory, gigabytes of it over all tests; no two modules share much."""
+    yield
+    jax.clear_caches()
+    gc.collect()
