@@ -73,7 +73,7 @@ def test_1_one_hard_member_does_not_slow_or_alter_the_rest():
 )
 @pytest.mark.parametrize("k", [1000, 10_000])
 def test_1_the_gradient_of_the_stiffest_members(k):
-    """An explicit method at its limit of stability: the steps amplify what the state does not show."""
+    """An explicit method at its limit of stability: its steps amplify what the state hides."""
     trajectory = gs.solve(
         Relax(float(k)),
         jnp.asarray(0.0),
@@ -428,9 +428,7 @@ def test_14_memory_of_the_reverse_pass():
     assert max(results) - min(results) < 1e-9
     # Solving needs no checkpoints; differentiating does.
     impossible = gs.DiscreteAdjoint(memory_limit=1000)
-    trajectory = gs.solve(
-        system, y0, t0=0.0, t1=1.0, in_axes=gs.InAxes(y0=0), adjoint=impossible
-    )
+    trajectory = gs.solve(system, y0, t0=0.0, t1=1.0, in_axes=gs.InAxes(y0=0), adjoint=impossible)
     with pytest.raises(ValueError, match="memory_limit"):
         trajectory.loss_grad(lambda y: y[0, 0])
 

@@ -158,7 +158,7 @@ def test_gradient_transforms_are_a_loop(loop, transform):
 
 
 def test_jacrev_of_an_ensemble_with_shared_parameters():
-    """Cotangents with a batch axis over residuals without one; shared leaves keep their axes apart."""
+    """Cotangents with a batch axis, residuals without one; shared leaves keep their axes apart."""
 
     def ends(beta):
         s = eqx.tree_at(lambda s: s.beta, batched(), beta)

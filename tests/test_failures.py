@@ -75,7 +75,7 @@ def test_the_others_are_not_touched(through):
             _, (gradient, g_ts) = trajectory.loss_grad(loss, wrt=("system", "ts"))
         else:
             gradient = eqx.filter_grad(
-                lambda s: loss(
+                lambda s, loss=loss: loss(
                     gs.solve(
                         s,
                         jnp.asarray(1.0),

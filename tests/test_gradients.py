@@ -108,8 +108,8 @@ def test_against_jax_differentiating_the_plain_steps(integrator):
     args = (SYSTEM, Y0, TS, jnp.asarray(T0), jnp.asarray(T1))
     want_value, want = jax.value_and_grad(plain, argnums=range(5))(*args)
     # Rounding of some hundred operations on numbers as large as the interpolant's coefficients
-    # (up to 1e4 for Vern9), several of which cancel. Dopri8's published interpolant misses its end state by
-    # 1e-12 and its slope by 3e-11, and the output at t1 is the end state here.
+    # (up to 1e4 for Vern9), several of which cancel. Dopri8's published interpolant misses its end
+    # state by 1e-12 and its slope by 3e-11, and the output at t1 is the end state here.
     largest = max(abs(float(x)) for row in tableau.dense.coefficients for x in row)
     tolerance = max(2e-12, 16 * jnp.finfo(float).eps * largest)
     if isinstance(integrator, gs.Dopri8):
@@ -201,7 +201,7 @@ def test_finite_differences_of_the_replay(integrator):
 
 
 def test_transpose_identity():
-    """`<u, J v> = <J^T u, v>`, with J v by a complex step through the plain map's own arithmetic."""
+    """`<u, J v> = <J^T u, v>`, with J v by a complex step through the plain map's arithmetic."""
     trajectory = record(gs.Tsit5(), controller=gs.ConstantStep(0.7))
     key = jax.random.split(jax.random.key(0), 3)
     u = jax.random.normal(key[0], (5, 2))
@@ -316,8 +316,8 @@ def test_only_what_is_asked_is_computed():
     for wrt in ("y0", "system"):
         value, gradient = trajectory.loss_grad(jnp.sum, wrt=wrt)
         assert np.isfinite(jax.tree_util.tree_leaves(gradient)[0]).all()
-        count = lambda y0, wrt=wrt: trajectory.replay(y0=y0)
-        sizes.append(len(str(jax.make_jaxpr(jax.grad(lambda y: jnp.sum(count(y))))(trajectory.y0))))
+        replayed_sum = lambda y0: jnp.sum(trajectory.replay(y0=y0))
+        sizes.append(len(str(jax.make_jaxpr(jax.grad(replayed_sum))(trajectory.y0))))
     with_system = jax.make_jaxpr(
         lambda s: eqx.filter_grad(lambda s: jnp.sum(trajectory.replay(s)))(s)
     )(trajectory.system)

@@ -1,4 +1,4 @@
-"""Step control is Diffrax's, step for step; where it differs, the difference is a documented one."""
+"""Step control is Diffrax's, step for step; where it differs, the difference is documented."""
 
 import diffrax
 import equinox as eqx

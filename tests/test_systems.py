@@ -27,7 +27,7 @@ class Rates(eqx.Module):
 
 
 class Nested(gs.ODESystem):
-    """A nested state with a matrix leaf, nested parameters, an index, a flag, a closed-over table."""
+    """Nested state (one leaf a matrix) and parameters, an index, a flag, a table closed over."""
 
     rates: Rates
     scale: Float[Array, ""]
@@ -110,7 +110,8 @@ def test_an_ensemble_of_nested_states():
     assert ensemble.ys["species"].parts.shape == (3, 2, 3)
     for i in range(3):
         single = gs.solve(eqx.tree_at(lambda s: s.rates.forward, system, forward[i]), y0, **OPTIONS)
-        assert relative(jax.tree_util.tree_map(lambda leaf: leaf[i], ensemble.ys), single.ys) < 1e-9
+        member = jax.tree_util.tree_map(lambda leaf, i=i: leaf[i], ensemble.ys)
+        assert relative(member, single.ys) < 1e-9
 
 
 def test_numbers_given_to_array_fields_become_arrays():
@@ -201,16 +202,16 @@ def test_fields_in_component_form_and_in_array_form_agree(operation, monkeypatch
             grid = y[:, None] * self.p[None, :]
             return jnp.sum(grid * jnp.eye(3), axis=1) - jnp.max(y) * y + grid.T.reshape(-1)[3:6]
 
-    def run():
+    def run(kind):
         trajectory = gs.solve(
-            Field(jnp.array([0.3, -0.8, 0.5])), jnp.array([0.9, 0.4, -0.2]), **OPTIONS
+            kind(jnp.array([0.3, -0.8, 0.5])), jnp.array([0.9, 0.4, -0.2]), **OPTIONS
         )
         return trajectory.ys, trajectory.loss_grad(lambda y: jnp.sum(y**3), wrt=("system", "y0"))
 
-    in_components = run()
+    in_components = run(Field)
     monkeypatch.setattr(components, "MAX_OPERATIONS", -1)
 
-    class Field(Field):  # noqa: F811 (a new class, so that nothing is cached)
+    class SameField(Field):  # a new class, so that nothing is cached
         pass
 
     made = []
@@ -221,7 +222,7 @@ def test_fields_in_component_form_and_in_array_form_agree(operation, monkeypatch
         made.append(self.in_components)
 
     monkeypatch.setattr(field.FieldJaxpr, "__init__", spy)
-    in_arrays = run()
+    in_arrays = run(SameField)
     assert made
     assert not any(made)
     leaves = jax.tree_util.tree_leaves

@@ -332,7 +332,7 @@ def test_value_semantics() -> None:
     without_estimate = dataclasses.replace(Heun.tableau, embedded_order=None, b_error=None)
     assert without_estimate != Heun.tableau
     with pytest.raises(dataclasses.FrozenInstanceError):
-        Heun.tableau.order = 3  # pyright: ignore[reportAttributeAccessIssue]
+        Heun.tableau.order = 3
 
 
 def test_rationals() -> None:
