@@ -53,20 +53,33 @@ def _run_stages(
     t1: LaneTime,
     y0: LaneState,
     k: list[LaneState],
-) -> tuple[list[LaneState], list[LaneState | None], LaneState]:
+) -> tuple[list[LaneState], LaneState]:
     """Appends to `k` the stages `k_i = f(t0 + c_i h, y0 + h sum_j a_ij k_j)` of the given rows.
 
-    Returns the stages, the sums `sum_j a_ij k_j`, and the argument of the last stage.
+    Returns the stages and the argument of the last one.
     """
     h = t1 - t0
-    sums = []
     y = y0
     for row, c in zip(rows, nodes, strict=True):
-        total = weighted_sum(_floats(row), k)
-        sums.append(total)
-        y = y0 if total is None else y0 + h * total
+        y = _advance(y0, h, _floats(row), k)
         k = [*k, evaluate(_stage_time(c, t0, t1), y)]
-    return k, sums, y
+    return k, y
+
+
+def _advance(
+    y0: LaneState, h: LaneTime, weights: Sequence[float], k: Sequence[LaneState]
+) -> LaneState:
+    """`y0 + h sum_i weights[i] k_i`, added up from `y0` on.
+
+    Every addition has one product, so there is one way to contract it into a fused multiply-add.
+    With two products in an addition the compiler's choice depends on the surroundings, and a replay
+    would differ from its recording in the last bit.
+    """
+    y = y0
+    for weight, stage in zip(weights, k, strict=False):
+        if weight != 0:
+            y = y + (h * weight) * stage
+    return y
 
 
 def _weights(tableau: ButcherTableau, theta: LaneTime) -> list[LaneTime | None]:
@@ -135,9 +148,9 @@ class AbstractExplicitRK(AbstractIntegrator):
         tableau = self.tableau
         done = 0 if memo is None else 1
         k = [] if memo is None else [memo]
-        k, _, y = _run_stages(field, tableau.a[done:], tableau.c[done:], t0, t1, y0, k)
+        k, y = _run_stages(field, tableau.a[done:], tableau.c[done:], t0, t1, y0, k)
         h = t1 - t0
-        y1 = y if tableau.fsal else y0 + h * _sum(tableau.b, k)
+        y1 = y if tableau.fsal else _advance(y0, h, _floats(tableau.b), k)
         error = None if tableau.b_error is None else h * _sum(tableau.b_error, k)
         return Step(y1, error, k[-1] if tableau.fsal else None, DenseStages(y0, tuple(k)), None)
 
@@ -150,7 +163,7 @@ class AbstractExplicitRK(AbstractIntegrator):
             return step.dense
 
         def compute(k: tuple[LaneState, ...]) -> tuple[LaneState, ...]:
-            stages, _, _ = _run_stages(field, dense.extra_a, dense.extra_c, t0, t1, y0, list(k))
+            stages, _ = _run_stages(field, dense.extra_a, dense.extra_c, t0, t1, y0, list(k))
             return tuple(stages)
 
         def skip(k: tuple[LaneState, ...]) -> tuple[LaneState, ...]:
@@ -160,11 +173,11 @@ class AbstractExplicitRK(AbstractIntegrator):
 
     def interpolate(self, dense: DenseStages, t0: LaneTime, t1: LaneTime, t: LaneTime) -> LaneState:
         h = t1 - t0
-        total = jnp.zeros_like(dense.y0)
+        y = dense.y0
         for weight, k in zip(_weights(self.tableau, _theta(t0, t1, t)), dense.k, strict=True):
             if weight is not None:
-                total = total + weight * k
-        return dense.y0 + h * total
+                y = y + (h * weight) * k  # one product per addition, see `_advance`
+        return y
 
     def transpose(
         self,
@@ -246,8 +259,8 @@ class _TransposedRK(AbstractTransposedStep):
         extra = with_outputs
         self._rows = [*tableau.a, *(tableau.dense.extra_a if extra else ())]
         self._nodes = [*tableau.c, *(tableau.dense.extra_c if extra else ())]
-        self._k, self._sums, _ = _run_stages(evaluate, self._rows, self._nodes, t0, t1, y0, [])
-        y1 = y0 + (t1 - t0) * _sum(tableau.b, self._k)
+        self._k, _ = _run_stages(evaluate, self._rows, self._nodes, t0, t1, y0, [])
+        y1 = _advance(y0, t1 - t0, _floats(tableau.b), self._k)
         memo = self._k[tableau.stages - 1] if tableau.fsal else None
         self.step = Step(y1, None, memo, DenseStages(y0, tuple(self._k)), None)
         self._zero_leaves = [jnp.zeros_like(field.leaves[index]) for index in wanted]
@@ -323,7 +336,7 @@ class _TransposedRK(AbstractTransposedStep):
                     ct_k[j] = _add(ct_k[j], (h * weight) * w)
             if ct_t0 is not None and ct_t1 is not None and ct_tau is not None:
                 c = float(self._nodes[i])
-                total = self._sums[i]
+                total = weighted_sum(_floats(self._rows[i]), self._k)
                 ct_h = jnp.zeros_like(h) if total is None else _dot(w, total)
                 ct_t0 = ct_t0 + (1 - c) * ct_tau - ct_h
                 ct_t1 = ct_t1 + c * ct_tau + ct_h
