@@ -51,11 +51,11 @@ class LotkaVolterra(gs.ODESystem):
         return jnp.stack([alpha * hare - beta * hare * lynx, delta * hare * lynx - gamma * lynx])
 
 
-def initial_state(system):
+def initial_state(system: LotkaVolterra) -> Array:
     return jnp.exp(system.log_y0)
 
 
-def first_guess(ys):
+def first_guess(ys: np.ndarray) -> np.ndarray:
     """Rates from the data alone, by regression.
 
     The model says d log(hare)/dt = alpha - beta lynx and d log(lynx)/dt = delta hare - gamma. With
@@ -71,7 +71,10 @@ def first_guess(ys):
     return np.array([alpha, beta, gamma, delta])
 
 
-def main(steps=400, progress=True, plot="lynx_hare.png"):
+def main(
+    steps: int = 400, progress: bool = True, plot: str | None = "lynx_hare.png"
+) -> gs.FitResult[LotkaVolterra]:
+    """Fits, prints and draws; no picture without a path."""
     pelts = gs.datasets.hudson_bay()
     ts = pelts.ts - pelts.ts[0]  # years since 1900
     log_pelts = jnp.log(pelts.ys)

@@ -48,17 +48,18 @@ class OralAbsorption(gs.ODESystem):
         absorbed = ka * depot
         return jnp.stack([-absorbed, absorbed * ke / cl - ke * concentration])
 
-    def table(self):
+    def table(self) -> np.ndarray:
         """The parameters themselves, `(subjects, 3)`."""
         return np.exp(np.stack([self.log_ka, self.log_ke, self.log_cl], axis=1))
 
 
-def closed_form(log_parameters, dose, t):
+def closed_form(log_parameters: np.ndarray, dose: float, t: np.ndarray) -> np.ndarray:
+    """The concentrations at the times `t`."""
     ka, ke, cl = np.exp(log_parameters)
     return dose * ka * ke / cl / (ka - ke) * (np.exp(-ke * t) - np.exp(-ka * t))
 
 
-def by_scipy(data):
+def by_scipy(data: gs.datasets.Theophylline) -> np.ndarray:
     """The reference: each subject alone, on the closed form. `(subjects, 3)`."""
     rows = []
     for dose, t, measured in zip(data.dose, data.ts, data.ys, strict=True):
@@ -68,8 +69,10 @@ def by_scipy(data):
     return np.stack(rows)
 
 
-def main(steps=1000, progress=True, plot="theophylline.png"):
-    """Returns the fit, and the two tables of parameters."""
+def main(
+    steps: int = 1000, progress: bool = True, plot: str | None = "theophylline.png"
+) -> tuple[gs.FitResult[OralAbsorption], np.ndarray, np.ndarray]:
+    """Fits, compares, prints and draws; returns the fit and the two tables of parameters."""
     data = gs.datasets.theophylline()
     subjects = len(data.subject)
     system = OralAbsorption(*(jnp.full(subjects, np.log(value)) for value in START))

@@ -1,12 +1,16 @@
 """When a fit records its mesh: policy objects given to `fit`."""
 
 import abc
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import equinox as eqx
 import numpy as np
 
-from ._custom_types import AbstractClassVar
+if TYPE_CHECKING:
+    # Type checkers know a class variable by its name in `typing` only.
+    from typing import ClassVar as AbstractClassVar
+else:
+    from equinox import AbstractClassVar
 
 
 class AbstractRerecord(eqx.Module):
