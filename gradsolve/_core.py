@@ -60,7 +60,9 @@ class SolveOutput(NamedTuple):
     unfinished: Array
 
 
-def _field(request: Request, system: PyTree) -> tuple[FieldJaxpr, list[Leaf], list[bool]]:
+def _field(
+    request: Request, system: PyTree, integrator: AbstractIntegrator
+) -> tuple[FieldJaxpr, list[Leaf], list[bool]]:
     """The field of one trajectory as a jaxpr, its leaves, and which of them have an ensemble axis.
 
     Arrays that the vector field closes over become leaves too, so that they may be traced values
@@ -89,7 +91,7 @@ def _field(request: Request, system: PyTree) -> tuple[FieldJaxpr, list[Leaf], li
     y_struct = jax.ShapeDtypeStruct((layout.dim,), layout.dtype)
     closed = jax.make_jaxpr(flat_field)(structs, t_struct, y_struct)
     captured = [jnp.asarray(const) for const in closed.consts]
-    field = FieldJaxpr(closed.jaxpr, len(arrays))
+    field = FieldJaxpr(closed.jaxpr, len(arrays), integrator.evaluations)
     lane_leaves = [lane_last(leaf, axis) for leaf, axis in zip(arrays, axes, strict=True)]
     is_lane = [axis is not None for axis in axes]
     return field, [*lane_leaves, *captured], [*is_lane, *[False] * len(captured)]
@@ -171,7 +173,7 @@ def run_solve(
 ) -> SolveOutput:
     """Records a mesh of at most `request.capacity` steps; differentiable."""
     TRACE_COUNTS["solve"] += 1
-    field, field_leaves, field_is_lane = _field(request, arguments.system)
+    field, field_leaves, field_is_lane = _field(request, arguments.system, integrator)
     program, controller_leaves, controller_is_lane = _program(
         request, field, len(field_leaves), integrator, controller
     )
@@ -218,7 +220,7 @@ def _replay(
     integrator: AbstractIntegrator,
     backend: AbstractBackend,
 ) -> PyTree:
-    field, field_leaves, field_is_lane = _field(request, arguments.system)
+    field, field_leaves, field_is_lane = _field(request, arguments.system, integrator)
     times, num_steps = mesh.times, mesh.num_steps
     if not request.axes.ensemble:
         times, num_steps, status = times[:, None], num_steps[None], status[None]

@@ -8,7 +8,15 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 
 from .._custom_types import Array, LaneState, LaneTime, Leaf
-from .components import MAX_SIZE, TooLarge, evaluate_components, object_array, split, struct
+from .components import (
+    MAX_OPERATIONS,
+    MAX_SIZE,
+    TooLarge,
+    evaluate_components,
+    object_array,
+    split,
+    struct,
+)
 
 Pullback = Callable[[LaneState], tuple[list[Leaf], LaneTime | None, LaneState]]
 
@@ -17,11 +25,13 @@ class FieldJaxpr:
     """The vector field of one trajectory: a jaxpr of `(*parameters, t, y) -> dy/dt`, flat state.
 
     Its constants (arrays that the field closes over) are passed in explicitly: the leaves of the
-    field are the parameters followed by the constants.
+    field are the parameters followed by the constants. `evaluations` is the number of times that a
+    step evaluates the field.
     """
 
-    def __init__(self, jaxpr: Jaxpr, num_parameters: int) -> None:
+    def __init__(self, jaxpr: Jaxpr, num_parameters: int, evaluations: int) -> None:
         self._jaxpr = jaxpr
+        self._max_operations = MAX_OPERATIONS // evaluations
         self._num_parameters = num_parameters
         self.dim = struct(jaxpr.invars[-1]).shape[0]
         sizes = [struct(var).size for var in (*jaxpr.invars[:num_parameters], *jaxpr.constvars)]
@@ -51,7 +61,9 @@ class FieldJaxpr:
         """The same, component by component; small leaves may come as object arrays of scalars."""
         count = self._num_parameters
         values = [split(leaf) for leaf in leaves]
-        return evaluate_components(self._jaxpr, values[count:], values[:count], t, y)
+        return evaluate_components(
+            self._jaxpr, values[count:], values[:count], t, y, self._max_operations
+        )
 
 
 class EnsembleField:
@@ -74,7 +86,8 @@ class EnsembleField:
         self.direction = direction
 
     def __call__(self, t: LaneTime, y: LaneState) -> LaneState:
-        return self._join(self._evaluate(self._take_apart(self.leaves), t, self._components(y)))
+        y = self._components(materialise(y))
+        return self._join(self._evaluate(self._take_apart(self.leaves), t, y))
 
     def one_lane(self, leaves: Sequence[Leaf], direction: Array, t: Array, y: Array) -> Array:
         """`dy/dt` of one lane with these leaves and this direction, for code that vmaps over lanes.
@@ -96,13 +109,14 @@ class EnsembleField:
             return self._evaluate(every, t, y)
 
         some = [parts[index] for index in wanted]
+        y = materialise(y)
         if want_time:
             k, pull = jax.vjp(evaluate, some, t, self._components(y))
         else:
             k, pull = jax.vjp(lambda some, y: evaluate(some, t, y), some, self._components(y))
 
         def pullback(ct: LaneState) -> tuple[list[Leaf], LaneTime | None, LaneState]:
-            ct_some, *ct_t, ct_y = pull(self._components(ct))
+            ct_some, *ct_t, ct_y = pull(self._components(materialise(ct)))
             ct_leaves = [
                 self._put_together(index, part) for index, part in zip(wanted, ct_some, strict=True)
             ]
@@ -144,15 +158,16 @@ class EnsembleField:
         )
 
     def _evaluate(self, parts: list[Any], t: LaneTime, y: Any) -> Any:
+        tau = self.direction * t
+        if not self._field.in_components:
+            axes = [-1 if lane else None for lane in self.is_lane]
+            run = jax.vmap(self._field, in_axes=(axes, 0, -1), out_axes=-1)
+            return self.direction * run(parts, tau, y)
+
         axes = [
             [-1 if lane else None] * len(part) if self._is_split(i) else (-1 if lane else None)
             for i, (part, lane) in enumerate(zip(parts, self.is_lane, strict=True))
         ]
-        tau = self.direction * t
-        if not self._field.in_components:
-            return self.direction * jax.vmap(self._field, in_axes=(axes, 0, -1), out_axes=-1)(
-                parts, tau, y
-            )
 
         def one(parts: list[Any], t: Array, y: list[Array]) -> list[Array]:
             return self._field.call_components(
@@ -167,6 +182,15 @@ class EnsembleField:
             return part
         shape = self.leaves[index].shape
         return object_array(part, shape[:-1] if self.is_lane[index] else shape)
+
+
+def materialise(x: LaneState) -> LaneState:
+    """`x`, computed once and stored, where XLA respects a barrier.
+
+    XLA fuses the arithmetic that makes `x` into every operation that reads it, and a vector field
+    reads its argument many times.
+    """
+    return jax.lax.optimization_barrier(x)
 
 
 def weighted_sum(weights: Sequence[float], values: Sequence[LaneState]) -> LaneState | None:

@@ -91,6 +91,11 @@ class AbstractIntegrator(eqx.Module):
     def error_order(self) -> float | None:
         """Order in the step size of the error estimate, `None` if there is none."""
 
+    @property
+    @abc.abstractmethod
+    def evaluations(self) -> int:
+        """About how many times a step with dense output evaluates the field."""
+
     @abc.abstractmethod
     def start(self, field: EnsembleField, t0: LaneTime, t1: LaneTime, y0: LaneState) -> Any:
         """The memo before the first step, which is to go from `t0` to `t1`."""

@@ -131,6 +131,10 @@ class AbstractExplicitRK(AbstractIntegrator):
         embedded = self.tableau.embedded_order
         return None if embedded is None else float(min(embedded, self.tableau.order) + 1)
 
+    @property
+    def evaluations(self) -> int:
+        return self.tableau.stages + len(self.tableau.dense.extra_a)
+
     def start(
         self, field: EnsembleField, t0: LaneTime, t1: LaneTime, y0: LaneState
     ) -> LaneState | None:

@@ -272,6 +272,11 @@ class FromDiffrax(AbstractIntegrator):
         order = self.solver.error_order(_terms(self.solver, lambda t, y, args: y))
         return None if order is None else float(order)
 
+    @property
+    def evaluations(self) -> int:
+        # Diffrax scans over the stages, so the field is compiled a few times, whatever the solver.
+        return 7
+
     def _lane_solver(self, field: EnsembleField) -> _LaneSolver:
         def vector_field(t: Array, y: Array, args: Any) -> Array:
             leaves, direction = args
