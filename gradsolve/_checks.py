@@ -11,6 +11,7 @@ from jax.core import Tracer
 
 from ._custom_types import Array, ArrayLike, PyTree
 from ._ensemble.layout import StateLayout
+from ._mesh import Mesh
 from ._system import ODESystem, is_parameter
 
 
@@ -165,6 +166,35 @@ def check_values(
                 f"{name} is not finite: {np.asarray(leaf)[index]} at index {index}. Remove it, or "
                 "pass `throw=False` to give its trajectory the status `nonfinite`."
             )
+
+
+@jax.jit
+def _ends_fit(
+    times: Array, num_steps: Array, t0: Array, t1: Array, new0: Array, new1: Array
+) -> Array:
+    """Whether the first and last step keep their direction when the ends of the window move."""
+    times = times if times.ndim == 2 else times[:, None]
+    count = jnp.atleast_1d(num_steps)
+    direction = jnp.where(t1 < t0, -1, 1)
+    pick = lambda row: jnp.take_along_axis(times, jnp.maximum(row, 0)[None], axis=0)[0]
+    second = jnp.where(count >= 2, pick(jnp.minimum(count, 1)), new1)
+    before_last = jnp.where(count >= 2, pick(count - 1), new0)
+    forward = (direction * (second - new0) >= 0) & (direction * (new1 - before_last) >= 0)
+    return jnp.all(forward)
+
+
+def check_window(mesh: Mesh, t0: Any, t1: Any, new0: Any, new1: Any) -> None:
+    """Raises if a replay is to start or end beyond the interior times of its mesh."""
+    if not is_concrete((mesh, t0, t1, new0, new1)):
+        return
+    with jax.ensure_compile_time_eval():
+        fits = bool(_ends_fit(mesh.times, mesh.num_steps, t0, t1, new0, new1))
+    if not fits:
+        raise ValueError(
+            f"A replay can move `t0` and `t1` within the first and the last step of its mesh only: "
+            f"recorded t0={_excerpt(t0)}, t1={_excerpt(t1)}, now t0={_excerpt(new0)}, "
+            f"t1={_excerpt(new1)}. Solve again for another window."
+        )
 
 
 def _excerpt(values: Any) -> str:

@@ -8,6 +8,7 @@ constants, the first and last move with t0 and t1.
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import equinox.internal as eqxi
 import jax.tree_util as jtu
 
 from ._backends import AbstractBackend
@@ -97,6 +98,7 @@ def _solve_fwd(
     dt0: LaneTime | None,
 ) -> tuple[Solved, _Recorded]:
     del perturbed
+    inputs = _first_order(inputs)
     out, checkpoints = _record(inputs, program, backend, is_lane, controller_leaves, dt0, True)
     return out, _Recorded(out.times, out.num_accepted, out.status, checkpoints)
 
@@ -147,6 +149,7 @@ def _replay_fwd(
     status: LaneCount,
 ) -> tuple[Any, _Recorded]:
     del perturbed
+    inputs = _first_order(inputs)
     replay_inputs = ReplayInputs(*inputs[1:], times, num_steps, status)
     out = backend.replay(program, True, is_lane, inputs.field_leaves, replay_inputs)
     return (out.y1, out.ys), _Recorded(times, num_steps, status, out.checkpoints)
@@ -169,6 +172,15 @@ def _replay_bwd(
     return _pull_back(residuals, ct_out, perturbed, inputs, program, backend, is_lane, [])
 
 
+def _first_order(values: Any) -> Any:
+    """The same values; differentiating them says what is not supported, and what to do."""
+    return eqxi.nondifferentiable(
+        values,
+        msg="Second derivatives of a solve or a replay are not supported. Differentiate once with "
+        "`jax.grad`, or use a Gauss-Newton approximation built from `jax.jacrev`.",
+    )
+
+
 def _pull_back(
     recorded: _Recorded,
     ct_out: Any,
@@ -180,6 +192,7 @@ def _pull_back(
     other_leaves: list[Leaf],
 ) -> MapInputs:
     """The discrete adjoint, for exactly the inputs that are being differentiated."""
+    recorded, ct_out, inputs = _first_order((recorded, ct_out, inputs))
     ct_y1, ct_ys = ct_out[0], ct_out[1]
     no_cotangents = jtu.tree_map(
         lambda _: None, MapInputs(*eqx.filter(inputs, eqx.is_inexact_array))

@@ -1,21 +1,26 @@
 """Memory of the reverse pass: how many steps lie between two checkpoints."""
 
 import math
+from typing import Any
+
+import numpy as np
 
 
 def check_checkpoint_options(checkpoint_every: int | None, memory_limit: int) -> None:
     """Raises `ValueError` unless both numbers are positive integers (or `None` for the first)."""
-    if checkpoint_every is not None and (
-        not isinstance(checkpoint_every, int) or checkpoint_every < 1
-    ):
+    if checkpoint_every is not None and not _is_positive_integer(checkpoint_every):
         raise ValueError(
             f"`checkpoint_every` must be a positive number of steps or None, got "
             f"{checkpoint_every!r}."
         )
-    if not isinstance(memory_limit, int) or memory_limit < 1:
+    if not _is_positive_integer(memory_limit):
         raise ValueError(
             f"`memory_limit` must be a positive number of bytes, got {memory_limit!r}."
         )
+
+
+def _is_positive_integer(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= 1
 
 
 def checkpoint_bytes(rows: int, every: int, bytes_per_row: int) -> int:

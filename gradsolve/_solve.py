@@ -4,6 +4,8 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
 
 from . import _results as codes
 from ._adjoint import DiscreteAdjoint
@@ -98,6 +100,8 @@ def solve(
     }
     axes, lanes = resolve_axes(in_axes, arguments)
     layout = state_layout(y0, axes.y0)
+    with jax.ensure_compile_time_eval():
+        y0 = jtu.tree_map(lambda leaf: jnp.asarray(leaf, layout.dtype), y0)
     check_system(system, layout)
     arrays = solve_arrays(arguments, axes, layout)
     axes = arrays.axes

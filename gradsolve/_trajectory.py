@@ -10,7 +10,7 @@ import jax.tree_util as jtu
 
 from ._adjoint import DiscreteAdjoint
 from ._backends import AbstractBackend, BackendReport
-from ._checks import check_same_structure, check_values, is_concrete
+from ._checks import check_same_structure, check_values, check_window, is_concrete
 from ._core import Arguments, Request, linearise_replay, pull_back, run_replay
 from ._custom_types import Array, ArrayLike, Bool, Float, Int, Loss, PyTree, validates_input
 from ._ensemble.layout import StateLayout
@@ -105,27 +105,38 @@ class Trajectory(eqx.Module):
             y0 = self.y0
         else:
             check_same_structure("y0", self.y0, y0)
-        dtype = self._layout.dtype
-        t0 = self.t0 if t0 is None else jnp.asarray(t0, dtype)
-        t1 = self.t1 if t1 is None else jnp.asarray(t1, dtype)
         axes = self._axes
-        if ts is None:
-            ts = self.ts
-        else:
-            ts = jnp.asarray(ts, dtype)
-            if ts.ndim not in (1, 1 + axes.ensemble):
-                raise ValueError(
-                    f"`ts` must have the shape (times,){' or (n, times)' if axes.ensemble else ''}"
-                    f", got {ts.shape}."
-                )
-            axes = with_ts_axis(axes, 0 if ts.ndim == 2 else None)
-            check_values(t0, t1, ts, None, None, check_states=False)
+        moved = {"ts": ts, "t0": t0, "t1": t1}
+        for name, value in moved.items():
+            if value is None:
+                moved[name] = getattr(self, name)
+            else:
+                moved[name], axis = self._times(name, value)
+                axes = dataclasses.replace(axes, **{name: (axis,)})
+        if not (ts is None and t0 is None and t1 is None):
+            check_values(moved["t0"], moved["t1"], moved["ts"], None, None, check_states=False)
+            check_window(self.mesh, self.t0, self.t1, moved["t0"], moved["t1"])
+        ts, t0, t1 = moved["ts"], moved["t0"], moved["t1"]
         request, arguments = self._replay_request(
             {"system": system, "y0": y0, "ts": ts, "t0": t0, "t1": t1}, axes
         )
         return run_replay(
             request, arguments, self.mesh, status_of(self.result), self._integrator, self._backend
         )
+
+    def _times(self, name: str, value: Any) -> tuple[Array, int | None]:
+        """Times as an array of the state's dtype, and their ensemble axis."""
+        array = jnp.asarray(value, self._layout.dtype)
+        own = ("times",) if name == "ts" else ()
+        lanes = self._lanes if self._axes.ensemble else None
+        if array.ndim == len(own):
+            return array, None
+        if lanes is not None and array.ndim == 1 + len(own) and array.shape[0] == lanes:
+            return array, 0
+        shapes = f"({', '.join(own)}{',' if own else ''})"
+        if lanes is not None:
+            shapes += f" or ({', '.join((str(lanes), *own))}{'' if own else ','})"
+        raise ValueError(f"`{name}` must have the shape {shapes}, got {array.shape}.")
 
     def _replay_request(
         self, values: dict[str, Any], axes: Axes | None = None
@@ -158,7 +169,7 @@ class Trajectory(eqx.Module):
 
         `ValueError` for an unknown name in `wrt`.
         """
-        names = (wrt,) if isinstance(wrt, str) else tuple(wrt)
+        names = (wrt,) if isinstance(wrt, str) else tuple(wrt or ())
         unknown = [name for name in names if name not in _DIFFERENTIABLE]
         if unknown or not names:
             raise ValueError(
@@ -215,9 +226,11 @@ class Trajectory(eqx.Module):
         """
         t = jnp.asarray(t, self._layout.dtype)
         times = jnp.atleast_1d(t)
-        order = jnp.argsort(times, axis=-1)
-        backwards = jnp.all(self.t1 < self.t0)
-        order = jnp.where(backwards, jnp.flip(order, axis=-1), order)
+        direction = jnp.where(self.t1 < self.t0, -1, 1)
+        if direction.ndim == 1 and times.ndim == 1:
+            # Trajectories may run in different directions: each has its own order.
+            times = jnp.broadcast_to(times, (direction.shape[0], *times.shape))
+        order = jnp.argsort(direction[..., None] * times, axis=-1)
         inverse = jnp.argsort(order, axis=-1)
         ys = self.replay(ts=jnp.take_along_axis(times, order, axis=-1))
         axis = 1 if self._axes.ensemble else 0
@@ -231,11 +244,6 @@ class Trajectory(eqx.Module):
             return jnp.squeeze(leaf, axis) if t.ndim == 0 else leaf
 
         return jtu.tree_map(restore, ys)
-
-
-def with_ts_axis(axes: Axes, axis: int | None) -> Axes:
-    """The same axes with another one for `ts`."""
-    return dataclasses.replace(axes, ts=(axis,))
 
 
 def status_of(result: Any) -> Int[Array, "*lanes"]:

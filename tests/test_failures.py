@@ -170,3 +170,29 @@ def test_codes_are_the_members_in_order():
         assert int(member._value) == code
         assert member == getattr(gs.RESULTS, name)
         assert gs.RESULTS[member] == codes.MESSAGES[code]
+
+
+@pytest.mark.parametrize("parameters", [3, 70])
+def test_an_infinite_derivative_at_the_start_stays_with_its_lane(parameters):
+    """`sqrt` at zero is finite and its derivative is not; idle lanes must not multiply it by zero.
+
+    Few shared parameters get one cotangent per lane, many are contracted inside the field's VJP.
+    """
+
+    class Root(gs.ODESystem):
+        p: Array
+
+        def vector_field(self, t, y):
+            return jnp.sqrt(y) * jnp.mean(self.p) + jnp.cos(3 * t) ** 2 + jnp.sum(self.p**2) / 100
+
+    y0 = jnp.array([0.0, 4.0])
+    system = Root(jnp.linspace(0.5, 1.0, parameters))
+    options = {"t0": 0.0, "t1": 2.0}
+    together = gs.solve(system, y0, in_axes=gs.InAxes(y0=0), **options)
+    assert int(together.mesh.num_steps[0]) != int(together.mesh.num_steps[1])
+    loss = lambda ys: jnp.sum(ys**2)
+    _, gradient = together.loss_grad(loss)
+    alone = [gs.solve(system, y, **options).loss_grad(loss)[1].p for y in y0]
+    assert np.isfinite(gradient.p).all()
+    # A trajectory alone records the same mesh up to rounding in its step sizes.
+    assert np.max(np.abs(gradient.p / sum(alone) - 1)) < 1e-7

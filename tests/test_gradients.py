@@ -288,6 +288,34 @@ def test_closed_over_arrays_are_differentiated_not_dropped():
     assert relative(got, -jnp.exp(-0.7) * jnp.array([1.0, 2.0])) < 1e-5
 
 
+def test_a_replay_of_a_traced_solve_is_differentiable():
+    """Inside a gradient the recorded mesh is a constant, as the definition says."""
+
+    def through(method):
+        def value(p):
+            trajectory = gs.solve(Driven(p), Y0, t0=T0, t1=T1, max_steps=64)
+            return jnp.sum(getattr(trajectory, method)(*((1.7,) if method == "evaluate" else ())))
+
+        return jax.grad(value)(SYSTEM.p)
+
+    trajectory = gs.solve(SYSTEM, Y0, t0=T0, t1=T1)
+    _, gradient = trajectory.loss_grad(jnp.sum)
+    # The derivative reaches the parameters once: the mesh of the inner solve carries none.
+    assert relative(through("replay"), gradient.p) < 1e-12
+    at = jax.grad(lambda p: jnp.sum(trajectory.replay(Driven(p), ts=jnp.array([1.7]))))(SYSTEM.p)
+    assert relative(through("evaluate"), at) < 1e-12
+
+
+def test_second_derivatives_are_refused():
+    def value(p):
+        return jnp.sum(gs.solve(Driven(p), Y0, t0=T0, t1=T1, max_steps=64).ys)
+
+    with pytest.raises(Exception, match="Second derivatives .* not supported"):
+        jax.grad(lambda p: jnp.sum(jax.grad(value)(p)))(SYSTEM.p)
+    with pytest.raises(Exception, match="Second derivatives .* not supported"):
+        jax.hessian(value)(SYSTEM.p)
+
+
 def test_what_is_not_differentiable_says_so():
     def through_tolerance(rtol):
         controller = gs.PIDController(rtol=rtol, atol=1e-9)

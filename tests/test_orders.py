@@ -117,6 +117,17 @@ def test_evaluate():
     assert (own[0] == shared[0]).all()
     assert (own[1] == shared[1][::-1]).all()
     assert (own[2, 0] == shared[2, 0]).all()
+    mixed = gs.solve(
+        SYSTEM,
+        y0s[::2],
+        t0=jnp.array([0.0, 1.0]),
+        t1=jnp.array([1.0, 0.0]),
+        in_axes=gs.InAxes(y0=0, t0=0, t1=0),
+    )
+    values = mixed.evaluate(jnp.array([0.6, 0.0, 1.0]))
+    assert (values[0, 1] == y0s[0]).all()
+    assert (values[1, 2] == y0s[2]).all()
+    assert (values[:, 0] == mixed.evaluate(0.6)).all()
     # Its derivative with respect to time is the field's value, to the accuracy of the interpolant.
     derivative = jax.jacrev(lambda t: trajectory.evaluate(t))(jnp.asarray(0.5))
     field = SYSTEM.vector_field(0.5, trajectory.evaluate(0.5))

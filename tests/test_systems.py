@@ -174,7 +174,7 @@ def test_networks_with_shared_weights():
 
 
 @pytest.mark.parametrize(
-    "operation", ["roll", "matmul", "where", "scan", "gather", "sort", "outer"]
+    "operation", ["roll", "matmul", "where", "scan", "gather", "sort", "outer", "custom_jvp"]
 )
 def test_fields_in_component_form_and_in_array_form_agree(operation, monkeypatch):
     from gradsolve._ensemble import field
@@ -197,6 +197,8 @@ def test_fields_in_component_form_and_in_array_form_agree(operation, monkeypatch
                 return carry + sums - y
             if operation == "gather":
                 return self.p[table] * y[jnp.array([1, 1, 2])] - y
+            if operation == "custom_jvp":
+                return jax.nn.softplus(y) * self.p - jax.nn.relu(y + t) + jnp.logaddexp(y, t)
             if operation == "sort":
                 return jnp.sort(y) * self.p - y
             grid = y[:, None] * self.p[None, :]

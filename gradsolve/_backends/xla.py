@@ -1,8 +1,11 @@
 """Plain JAX: runs wherever JAX does, and is what every other backend is checked against."""
 
+import contextlib
 import functools as ft
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+import jax
 
 from .._custom_types import Leaf
 from .._ensemble.batching import ensemble_call
@@ -11,6 +14,13 @@ from .._xla.adjoint import AdjointInputs, Cotangents, Wanted, adjoint
 from .._xla.record import Recording, RecordInputs, record
 from .._xla.replay import Replayed, ReplayInputs, replay
 from ._base import AbstractBackend, BackendReport
+
+
+@contextlib.contextmanager
+def _own_promotion() -> Iterator[None]:
+    """A user's strict promotion modes are for the user's code, which has been traced before."""
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        yield
 
 
 class XLA(AbstractBackend):
@@ -28,7 +38,8 @@ class XLA(AbstractBackend):
         inputs: RecordInputs,
     ) -> Recording:
         run = ft.partial(record, program, store_checkpoints)
-        out, _, _ = ensemble_call(run, is_lane, leaves, inputs, has_leaf_outputs=False)
+        with _own_promotion():
+            out, _, _ = ensemble_call(run, is_lane, leaves, inputs, has_leaf_outputs=False)
         return out
 
     def replay(
@@ -40,7 +51,8 @@ class XLA(AbstractBackend):
         inputs: ReplayInputs,
     ) -> Replayed:
         run = ft.partial(replay, program, store_checkpoints)
-        out, _, _ = ensemble_call(run, is_lane, leaves, inputs, has_leaf_outputs=False)
+        with _own_promotion():
+            out, _, _ = ensemble_call(run, is_lane, leaves, inputs, has_leaf_outputs=False)
         return out
 
     def adjoint(
@@ -52,5 +64,6 @@ class XLA(AbstractBackend):
         inputs: AdjointInputs,
     ) -> tuple[Cotangents, list[Any]]:
         run = ft.partial(adjoint, program, wanted)
-        out, _, ct_leaves = ensemble_call(run, is_lane, leaves, inputs, has_leaf_outputs=True)
+        with _own_promotion():
+            out, _, ct_leaves = ensemble_call(run, is_lane, leaves, inputs, has_leaf_outputs=True)
         return out, ct_leaves

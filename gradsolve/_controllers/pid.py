@@ -137,7 +137,9 @@ class PIDController(AbstractController):
         assert error_order is not None
         finite = jnp.all(jnp.isfinite(y1), axis=0)
         size = jnp.maximum(jnp.abs(y0), jnp.abs(jnp.where(finite, y1, y0)))
-        scaled = self.scaled_norm(error / (self.atol + size * self.rtol))
+        # Without an absolute tolerance a component that stays exactly zero has no error: not 0 / 0.
+        scale = self.atol + size * self.rtol
+        scaled = self.scaled_norm(jnp.where(error == 0, 0, error / scale))
         scaled = jnp.where(finite & ~jnp.isnan(scaled), scaled, jnp.inf)
         accept = (scaled < 1) | (state.at_dtmin & finite)
 

@@ -115,8 +115,11 @@ class _Interpreter:
                 if moved is not None:
                     return [moved]
             if name == "reduce_sum":
-                return [self._reduce_sum(values[0], params["axes"])]
+                return [self._reduce_sum(eqn, values[0], params["axes"])]
         self._count(1)
+        # Primitives that carry functions (`custom_jvp_call`) are bound with other parameters than
+        # their equation shows.
+        params = eqn.primitive.get_bind_params(params)
         outputs = eqn.primitive.bind(*[whole(value) for value in values], **params)
         outputs = outputs if eqn.primitive.multiple_results else [outputs]
         return [split(output) for output in outputs]
@@ -135,13 +138,13 @@ class _Interpreter:
             out[index] = eqn.primitive.bind(*[value[index] for value in values], **eqn.params)
         return out
 
-    def _reduce_sum(self, value: Value, axes: Sequence[int]) -> Value:
+    def _reduce_sum(self, eqn: Any, value: Value, axes: Sequence[int]) -> Value:
         kept = [axis for axis in range(value.ndim) if axis not in axes]
         shape = tuple(value.shape[axis] for axis in kept)
         rows = value.transpose(*kept, *axes).reshape(math.prod(shape), -1)
         self._count(rows.size)
         if rows.shape[1] == 0:
-            return split(jnp.zeros(shape))
+            return split(jnp.zeros(shape, eqn.outvars[0].aval.dtype))
         out = np.empty(len(rows), dtype=object)
         for i, row in enumerate(rows):
             total = row[0]

@@ -20,6 +20,7 @@ from .._custom_types import (
     OutputStates,
     OutputTimes,
 )
+from .._ensemble.field import EnsembleField
 from .._ensemble.program import Program
 from .checkpoints import Checkpoints, checkpoint_spacing, load_checkpoint
 from .outputs import owns_output, pull_outputs
@@ -151,7 +152,7 @@ def adjoint(
     last_output = jnp.full((num_lanes,), -1, jnp.int32)
     if outputs:
         assert ts is not None
-        reached = jnp.sum((ts <= rows.end) & (ts >= t0), axis=0) - 1
+        reached = jnp.sum(ts <= rows.end, axis=0) - 1
         last_output = jnp.where(has_steps, reached, -1).astype(jnp.int32)
     needed = jnp.any(ct_y != 0, axis=0)
     if outputs:
@@ -160,6 +161,23 @@ def adjoint(
         valid = jnp.arange(ts.shape[0])[:, None] <= last_output
         needed = needed | jnp.any(valid & jnp.any(inputs.ct_ys != 0, axis=1), axis=0)
     zero_time = jnp.zeros_like(t0)
+    # Cotangents of large shared leaves are summed over the lanes inside the field's own VJP, where
+    # no mask can reach. There idle lanes repeat the step of a lane that takes part.
+    contracted = any(not flags[index] for index in wanted.leaves)
+
+    def follow_a_taken_lane(point: _Point) -> tuple[_Point, EnsembleField]:
+        taken = point.taken
+        donor = jnp.argmax(taken)
+        follow = lambda leaf: jnp.where(taken, leaf, leaf[..., donor][..., None])
+        followed = [
+            follow(leaf) if lane else leaf for leaf, lane in zip(all_leaves, flags, strict=True)
+        ]
+        start, end, y = follow(point.start), follow(point.end), follow(point.y)
+        memo = jtu.tree_map(follow, point.memo)
+        return (
+            point._replace(start=start, end=end, y=y, memo=memo),
+            program.field(followed, flags, follow(safe_direction)),
+        )
 
     def point_at(row: Leaf, state: Any, ct_y: LaneState, last_output: LaneCount) -> _Point:
         y, memo = state
@@ -179,10 +197,13 @@ def adjoint(
         return _Point(start, end, taken, y, memo if integrator.carries_memo else None)
 
     def transposed_step(carry: _Carry, load: Callable[[Leaf], Any]) -> _Carry:
-        start, end, taken, y, memo = carry.point
+        point, field_here = carry.point, field
+        if contracted:
+            point, field_here = follow_a_taken_lane(point)
+        start, end, taken, y, memo = point
         ct_y1 = jnp.where(taken, carry.ct_y, 0)
         transposed = integrator.transpose(
-            field, wanted.leaves, want_time, outputs, start, end, y, memo
+            field_here, wanted.leaves, want_time, outputs, start, end, y, memo
         )
         from_outputs, last_output, ct_ts = None, carry.last_output, carry.ts
         live = jnp.any(ct_y1 != 0, axis=0)
@@ -205,7 +226,7 @@ def adjoint(
         pulled = transposed.pull(from_outputs, ct_y1, carry.ct_memo)
         live = taken if integrator.carries_memo else taken & live
         total = [
-            a + (jnp.where(live, b, 0) if flags[index] else b)
+            a + jnp.where(live if flags[index] else jnp.any(taken), b, 0)
             for index, a, b in zip(wanted.leaves, carry.leaves, pulled.leaves, strict=True)
         ]
         ct_t0, ct_t1 = carry.t0, carry.t1

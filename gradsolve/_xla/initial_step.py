@@ -39,6 +39,6 @@ def initial_step(
         jnp.maximum(1e-6 * unit, h0 * 1e-3),
         unit * (0.01 / jnp.where(flat, 1, largest)) ** (1 / error_order),
     )
-    # Where the trial step leaves the domain of the field, h0 alone remains.
-    h1 = jnp.where(jnp.isfinite(h1), h1, h0)
+    # Where the trial step leaves the domain of the field, or the numbers overflow, h0 remains.
+    h1 = jnp.where(jnp.isfinite(h1) & (h1 > 0), h1, h0)
     return jnp.minimum(100 * h0, h1)

@@ -53,7 +53,7 @@ def write_outputs(
         y = jnp.where(t == t1, step.y1, integrator.interpolate(dense, t0, t1, t))
         row = jnp.where(due, next_output, ts.shape[0])  # past the end: not written
         ys = ys.at[row, :, lanes].set(y.T, mode="drop", unique_indices=True)
-        return next_output + due, ys
+        return next_output + due.astype(jnp.int32), ys
 
     return jax.lax.while_loop(lambda carry: jnp.any(is_due(carry[0])), body, (next_output, ys))
 
@@ -69,8 +69,7 @@ def owns_output(
 
     The first step also owns an output at its very start.
     """
-    t = _pick(ts, last_output)
-    return taken & (last_output >= 0) & ((t > t0) | (first & (t == t0)))
+    return taken & (last_output >= 0) & ((_pick(ts, last_output) > t0) | first)
 
 
 def pull_outputs(
@@ -109,7 +108,7 @@ def pull_outputs(
             write = jnp.where(due, row, ts.shape[0])
             ct_ts = ct_ts.at[write, lanes].set(ct_t, mode="drop", unique_indices=True)
         touched = touched | jnp.any(ct != 0, axis=0)
-        return so_far, last_output - due, ct_y1, ct_ts, touched
+        return so_far, last_output - due.astype(jnp.int32), ct_y1, ct_ts, touched
 
     return jax.lax.while_loop(
         lambda carry: jnp.any(is_due(carry[1])),

@@ -190,7 +190,7 @@ def record(
         status = jnp.where(stuck, codes.STEP_SIZE_UNDERFLOW, carry.status)
         status = jnp.where(hopeless & ~finite, codes.NONFINITE, status).astype(jnp.int32)
 
-        num_accepted = carry.num_accepted + accepted
+        num_accepted = carry.num_accepted + accepted.astype(jnp.int32)
         row = jnp.where(accepted, num_accepted, capacity + 1)  # past the end: not written
         times = carry.times.at[row, lanes].set(attempted, mode="drop", unique_indices=True)
         checkpoints = carry.checkpoints
@@ -216,7 +216,7 @@ def record(
             controller=jax.tree_util.tree_map(advance, decision.state, carry.controller),
             status=status,
             num_accepted=num_accepted,
-            num_rejected=carry.num_rejected + rejected,
+            num_rejected=carry.num_rejected + rejected.astype(jnp.int32),
             next_output=next_output,
             times=times,
             ys=ys,
