@@ -37,17 +37,19 @@ def solve_growing(call: Any, request: Request) -> SolveOutput:
         if not is_concrete(out):
             # The vector field closes over traced values: the size cannot depend on the result.
             return call(request)
-        if not bool(out.unfinished):
+        unfinished, steps, failed = np.asarray(out.summary)  # the only wait for the device
+        if not unfinished:
             break
         capacity *= _GROWTH
     _capacity_hints[request] = capacity
     _capacity_hints.move_to_end(request)
     while len(_capacity_hints) > 256:
         _capacity_hints.popitem(last=False)
-    steps = int(np.max(np.asarray(out.num_accepted)))
     bytes_per_row = (request.layout.dim + 1) * request.lanes * itemsize
-    rows = mesh_rows_for(steps, capacity, bytes_per_row)
-    return out._replace(mesh=Mesh(trim_mesh(out.mesh.times, rows), out.mesh.num_steps))
+    rows = mesh_rows_for(int(steps), capacity, bytes_per_row)
+    if rows < capacity + 1:
+        out = out._replace(mesh=Mesh(trim_mesh(out.mesh.times, rows), out.mesh.num_steps))
+    return out._replace(summary=np.array([unfinished, steps, failed]))
 
 
 def mesh_rows_for(steps: int, capacity: int, bytes_per_row: int) -> int:

@@ -10,11 +10,12 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 
+from . import _results as codes
 from ._adjoint import DiscreteAdjoint
 from ._backends import AbstractBackend
 from ._checks import check_field_output
 from ._controllers import AbstractController
-from ._custom_types import Array, Leaf, PyTree
+from ._custom_types import Array, ArrayLike, Leaf, PyTree
 from ._discrete_map import MapInputs, replay_map, solve_map
 from ._ensemble.field import FieldJaxpr
 from ._ensemble.layout import StateLayout
@@ -22,6 +23,7 @@ from ._ensemble.program import Program
 from ._in_axes import Axes, lane_last, one_lane_shape
 from ._integrators import AbstractIntegrator
 from ._mesh import Mesh
+from ._results import RESULTS
 
 TRACE_COUNTS: collections.Counter[str] = collections.Counter()
 """How often each core function has been traced, which is how often it has been compiled."""
@@ -56,8 +58,10 @@ class SolveOutput(NamedTuple):
     mesh: Mesh
     num_accepted: Array
     num_rejected: Array
+    num_steps: Array
     status: Array
-    unfinished: Array
+    result: Any
+    summary: ArrayLike  # unfinished?, the most accepted steps, failed?: what the host needs to know
 
 
 def _field(
@@ -193,9 +197,29 @@ def run_solve(
         Mesh(_per_trajectory(request, times), _per_trajectory(request, out.num_accepted)),
         _per_trajectory(request, out.num_accepted),
         _per_trajectory(request, out.num_rejected),
+        _per_trajectory(request, out.num_accepted + out.num_rejected),
         _per_trajectory(request, out.status),
-        jnp.any(out.unfinished),
+        _result(_per_trajectory(request, out.status)),
+        jnp.stack(
+            [
+                jnp.any(out.unfinished).astype(jnp.int32),
+                jnp.max(out.num_accepted),
+                jnp.any(out.status != codes.SUCCESSFUL).astype(jnp.int32),
+            ]
+        ),
     )
+
+
+def _result(status: Array) -> Any:
+    """The `RESULTS` member behind each code."""
+
+    def one(status: Array) -> Any:
+        result = RESULTS.successful
+        for code, member in enumerate(codes.MEMBERS):
+            result = RESULTS.where(status == code, member, result)
+        return result
+
+    return one(status) if status.ndim == 0 else jax.vmap(one)(status)
 
 
 @eqx.filter_jit

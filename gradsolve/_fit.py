@@ -33,6 +33,7 @@ from ._solve import (
 from ._system import ODESystem
 from ._trainable import Trainable, named_leaves, split, strong
 from ._trajectory import Trajectory
+from ._window import window_from_outputs
 
 System = TypeVar("System", bound=ODESystem)
 
@@ -87,12 +88,12 @@ def fit(
     system: System,
     y0: PyTree | Callable[[System], PyTree],
     *,
-    t0: Float[ArrayLike, "..."],
-    t1: Float[ArrayLike, "..."],
     ts: Float[ArrayLike, "..."],
     loss: Loss,
     optimizer: optax.GradientTransformation,
     steps: int,
+    t0: Float[ArrayLike, "..."] | None = None,
+    t1: Float[ArrayLike, "..."] | None = None,
     trainable: PyTree | Trainable | None = None,
     rerecord: AbstractRerecord = _DEFAULT_RERECORD,
     in_axes: InAxes | None = None,
@@ -123,8 +124,10 @@ def fit(
     - `system`: the model with its initial parameters.
     - `y0`: the initial state, or a function from the whole (with `in_axes`, batched) system to it,
         for initial states that depend on parameters.
-    - `t0`, `t1`, `ts`: start, end and output times, as in `solve`. `ts` is required; for a loss of
-        the final state alone pass `ts=[t1]`.
+    - `ts`: output times, as in `solve`; for a loss of the final state alone pass `t0` and
+        `ts=[t1]`.
+    - `t0`, `t1`: start and end; default: the first and the last output time (of each trajectory,
+        if they have their own).
     - `loss`: maps `ys`, in the form of `Trajectory.ys`, to a number. Rows padded by `inf` in `ts`
         are nan: leave them out by `jnp.where` *before* computing with them.
     - `optimizer`: an Optax optimiser, for example `optax.adam(1e-2)`. Those with a line search
@@ -164,6 +167,7 @@ def fit(
             "`ts` must be given: the times at which `loss` sees the solution. For the final state "
             "alone pass `ts=[t1]`."
         )
+    t0, t1, in_axes = window_from_outputs(ts, t0, t1, in_axes)
     parameters, fixed = _split(system, y0, trainable)
 
     # A first solve checks the rest of the input, by value too, and says how many steps to expect.

@@ -1,13 +1,10 @@
 """`solve`: check, flatten, run, report."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 
-from . import _results as codes
 from ._adjoint import DiscreteAdjoint
 from ._arguments import solve_arrays
 from ._backends import AbstractBackend, Auto
@@ -18,7 +15,6 @@ from ._core import Arguments, Request, SolveOutput, run_solve
 from ._custom_types import Array, ArrayLike, Float, PyTree, validates_input
 from ._in_axes import InAxes, resolve_axes
 from ._integrators import AbstractIntegrator, FromDiffrax, Tsit5
-from ._results import RESULTS
 from ._solve_checks import check_choices, check_first_step, check_step_to, raise_if_failed
 from ._system import ODESystem
 from ._trajectory import Stats, Trajectory
@@ -125,15 +121,14 @@ def solve(
     request = Request(layout, axes, lanes, adjoint, max_steps, max_steps)
     inputs = (system, y0, arrays.t0, arrays.t1, arrays.ts, arrays.dt0, arrays.controller)
     out = solve_growing(call, request) if is_concrete(inputs) else call(request)
-    result = _result(out.status)
     trajectory = Trajectory(
         ys=out.ys,
         ts=arrays.ts,
         t0=arrays.t0,
         t1=arrays.t1,
         mesh=out.mesh,
-        result=result,
-        stats=Stats(out.num_accepted + out.num_rejected, out.num_accepted, out.num_rejected),
+        result=out.result,
+        stats=Stats(out.num_steps, out.num_accepted, out.num_rejected),
         system=system,
         y0=y0,
         backend=report,
@@ -144,7 +139,7 @@ def solve(
         _lanes=lanes,
         _adjoint=adjoint,
     )
-    if throw and is_concrete(out):
+    if throw and is_concrete(out) and out.summary[2]:
         raise_if_failed(trajectory, out.status)
     return trajectory
 
@@ -158,14 +153,3 @@ def _run(
     request: Request,
 ) -> SolveOutput:
     return run_solve(request, arguments, dt0, controller, integrator, backend)
-
-
-@eqx.filter_jit
-def _result(status: Array) -> Any:
-    def one(status: Array) -> Any:
-        result = RESULTS.successful
-        for code, member in enumerate(codes.MEMBERS):
-            result = RESULTS.where(status == code, member, result)
-        return result
-
-    return one(status) if status.ndim == 0 else jax.vmap(one)(status)

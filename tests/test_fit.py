@@ -612,3 +612,38 @@ def test_fit_cannot_be_traced():
 
     with pytest.raises(ValueError, match="`fit` is a loop in Python and cannot be traced"):
         jax.jit(run)(0.5)
+
+
+def test_the_window_follows_from_the_output_times():
+    from gradsolve._window import window_from_outputs
+
+    ts = np.array([1.0, 2.0, 5.0])
+    assert window_from_outputs(ts, None, None, None) == (1.0, 5.0, None)
+    assert window_from_outputs(ts, 0.0, None, None)[:2] == (0.0, 5.0)
+    ragged = np.array([[1.0, 2.0, 5.0], [3.0, 4.0, np.inf]])
+    axes = gs.InAxes(ts=0)
+    t0, t1, new_axes = window_from_outputs(ragged, None, None, axes)
+    assert list(t0) == [1.0, 3.0]
+    assert list(t1) == [5.0, 4.0]
+    assert new_axes is not None
+    trajectory = gs.solve(Growth(0.1), jnp.asarray(1.0), t0=t0, t1=t1, ts=ragged, in_axes=new_axes)
+    assert np.isnan(trajectory.ys[1, 2])
+    fitted = gs.fit(
+        Growth(0.1),
+        jnp.asarray(1.0),
+        ts=ragged,
+        loss=lambda ys: jnp.nansum((jnp.where(jnp.isfinite(ragged), ys, 0.0) - 1.0) ** 2),
+        optimizer=optax.adam(1e-2),
+        steps=2,
+        in_axes=axes,
+        progress=False,
+    )
+    assert (fitted.trajectory.t1 == t1).all()
+    assert fitted.losses[-1] < fitted.losses[0]
+
+
+class Growth(gs.ODESystem):
+    rate: jax.Array
+
+    def vector_field(self, t, y):
+        return self.rate * y

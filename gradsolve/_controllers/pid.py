@@ -1,12 +1,13 @@
 """Adaptive steps under a PI or PID controller."""
 
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
+import numpy as np
 
 from .._custom_types import Array, ArrayLike, Float, LaneFlag, LaneState, LaneTime, PyTree
 from .._ensemble.layout import StateLayout
@@ -83,7 +84,7 @@ class PIDController(AbstractController):
             check_positive(name, getattr(self, name))
 
     def bind(self, layout: StateLayout) -> "PIDController":
-        as_time = lambda x: None if x is None else jnp.asarray(x, layout.dtype)
+        as_time = lambda x: None if x is None else _as_array(x, layout)
         return PIDController(
             rtol=_flat_tolerance("rtol", self.rtol, layout),
             atol=_flat_tolerance("atol", self.atol, layout),
@@ -184,10 +185,17 @@ def _power(base: LaneTime, exponent: float) -> LaneTime | float:
     return base**exponent
 
 
-def _flat_tolerance(name: str, tolerance: Tolerance, layout: StateLayout) -> Array:
+def _as_array(value: ArrayLike, layout: StateLayout) -> Any:
+    """A number stays on the host, so that binding a controller starts no device work."""
+    if isinstance(value, jax.Array):
+        return value.astype(layout.dtype)
+    return np.asarray(value, layout.dtype)
+
+
+def _flat_tolerance(name: str, tolerance: Tolerance, layout: StateLayout) -> Any:
     """A scalar, or one number per component of the flat state."""
     if jtu.tree_structure(tolerance) == jtu.tree_structure(0):
-        leaf = jnp.asarray(tolerance, layout.dtype)
+        leaf = _as_array(tolerance, layout)
         if leaf.ndim == 0:
             return leaf
     try:
