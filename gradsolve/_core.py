@@ -15,7 +15,7 @@ from ._adjoint import DiscreteAdjoint
 from ._backends import AbstractBackend
 from ._checks import check_field_output
 from ._controllers import AbstractController
-from ._custom_types import Array, ArrayLike, Leaf, PyTree
+from ._custom_types import Array, Leaf, PyTree
 from ._discrete_map import MapInputs, replay_map, solve_map
 from ._ensemble.field import FieldJaxpr
 from ._ensemble.layout import StateLayout
@@ -61,7 +61,7 @@ class SolveOutput(NamedTuple):
     num_steps: Array
     status: Array
     result: Any
-    summary: ArrayLike  # unfinished?, the most accepted steps, failed?: what the host needs to know
+    summary: Any  # unfinished?, the most accepted steps, failed?: what the host needs to know
 
 
 def _field(

@@ -20,7 +20,8 @@ def check_checkpoint_options(checkpoint_every: int | None, memory_limit: int) ->
 
 
 def _is_positive_integer(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= 1
+    integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return integer and bool(value >= 1)
 
 
 def checkpoint_bytes(rows: int, every: int, bytes_per_row: int) -> int:

@@ -106,7 +106,7 @@ class Trajectory(eqx.Module):
         else:
             check_same_structure("y0", self.y0, y0)
         axes = self._axes
-        moved = {"ts": ts, "t0": t0, "t1": t1}
+        moved: dict[str, Any] = {"ts": ts, "t0": t0, "t1": t1}
         for name, value in moved.items():
             if value is None:
                 moved[name] = getattr(self, name)

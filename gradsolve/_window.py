@@ -20,7 +20,7 @@ def window_from_outputs(
     if t0 is not None and t1 is not None:
         return t0, t1, in_axes
     times = np.asarray(ts)
-    axis = None if in_axes is None else in_axes.ts
+    axis: Any = None if in_axes is None else in_axes.ts
     if callable(axis):
         axis = axis(times)
     rows = times if axis is None else np.moveaxis(times, axis, 0)

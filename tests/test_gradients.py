@@ -233,21 +233,26 @@ def test_an_output_on_a_mesh_time_is_the_end_state_of_the_step():
     assert relative(got, want) < 1e-14
 
 
+# Dopri8 has half the stages to compile, and takes more steps of smaller error each.
+LARGE_OR_SENSITIVE = ("pleiades", "mapk_kholodenko", "arenstorf")
+
+
 @pytest.mark.parametrize("name", NON_STIFF)
 def test_against_the_reference_gradients(name):
     """At tight tolerance the exact gradient of the discrete map is that of the solution."""
     system, y0, problem = reference_case(name)
     scale = jnp.asarray(problem["scale"])
     weights = jnp.asarray(problem["weights"])
-    # arenstorf amplifies the errors of its inputs two million times.
-    rtol = 3e-15 if name == "arenstorf" else 1e-12
+    # arenstorf amplifies the errors of its inputs two million times: at a tolerance of 1e-12 that
+    # is what limits its gradient, below 1e-13 it is rounding.
+    rtol = 1e-13 if name == "arenstorf" else 1e-12
     trajectory = gs.solve(
         system,
         y0,
         t0=problem["t0"],
         t1=problem["t1"],
         ts=jnp.array([*problem["save_times"], problem["t1"]]),
-        integrator=gs.Dopri8() if name in ("pleiades", "mapk_kholodenko") else gs.Vern9(),
+        integrator=gs.Dopri8() if name in LARGE_OR_SENSITIVE else gs.Vern9(),
         controller=gs.PIDController(rtol=rtol, atol=rtol * scale),
         max_steps=20_000,
     )
