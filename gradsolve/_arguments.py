@@ -26,6 +26,10 @@ class SolveArrays(eqx.Module):
 
 
 def solve_arrays(arguments: dict[str, PyTree], axes: Axes, layout: StateLayout) -> SolveArrays:
+    """Converts, moves ensemble axes to the front and binds the controller to the state.
+
+    Raises `ValueError` for times that are not numbers or of the wrong shape.
+    """
     changes: dict[str, Any] = {}
 
     def time(name: str, ndim: int) -> Array | None:

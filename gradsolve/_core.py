@@ -12,7 +12,7 @@ import jax.tree_util as jtu
 
 from . import _results as codes
 from ._adjoint import DiscreteAdjoint
-from ._backends import AbstractBackend
+from ._backends import AbstractRunner
 from ._checks import check_field_output
 from ._controllers import AbstractController
 from ._custom_types import Array, Leaf, PyTree
@@ -173,7 +173,7 @@ def run_solve(
     dt0: Array | None,
     controller: AbstractController,
     integrator: AbstractIntegrator,
-    backend: AbstractBackend,
+    backend: AbstractRunner,
 ) -> SolveOutput:
     """Records a mesh of at most `request.capacity` steps; differentiable."""
     TRACE_COUNTS["solve"] += 1
@@ -229,7 +229,7 @@ def run_replay(
     mesh: Mesh,
     status: Array,
     integrator: AbstractIntegrator,
-    backend: AbstractBackend,
+    backend: AbstractRunner,
 ) -> PyTree:
     """Takes the steps of a mesh; differentiable."""
     TRACE_COUNTS["replay"] += 1
@@ -242,7 +242,7 @@ def _replay(
     mesh: Mesh,
     status: Array,
     integrator: AbstractIntegrator,
-    backend: AbstractBackend,
+    backend: AbstractRunner,
 ) -> PyTree:
     field, field_leaves, field_is_lane = _field(request, arguments.system, integrator)
     times, num_steps = mesh.times, mesh.num_steps
@@ -263,7 +263,7 @@ def linearise_replay(
     mesh: Mesh,
     status: Array,
     integrator: AbstractIntegrator,
-    backend: AbstractBackend,
+    backend: AbstractRunner,
 ) -> tuple[PyTree, Any]:
     """A replay, and the function that pulls cotangents back to the arguments named.
 

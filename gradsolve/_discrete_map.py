@@ -11,7 +11,7 @@ import equinox as eqx
 import equinox.internal as eqxi
 import jax.tree_util as jtu
 
-from ._backends import AbstractBackend
+from ._backends import AbstractRunner
 from ._custom_types import (
     LaneCount,
     LaneFlag,
@@ -62,7 +62,7 @@ class _Recorded(NamedTuple):
 def _record(
     inputs: MapInputs,
     program: Program,
-    backend: AbstractBackend,
+    backend: AbstractRunner,
     is_lane: tuple[bool, ...],
     controller_leaves: list[Leaf],
     dt0: LaneTime | None,
@@ -78,7 +78,7 @@ def _record(
 def solve_map(
     inputs: MapInputs,
     program: Program,
-    backend: AbstractBackend,
+    backend: AbstractRunner,
     is_lane: tuple[bool, ...],
     controller_leaves: list[Leaf],
     dt0: LaneTime | None,
@@ -92,7 +92,7 @@ def _solve_fwd(
     perturbed: Any,
     inputs: MapInputs,
     program: Program,
-    backend: AbstractBackend,
+    backend: AbstractRunner,
     is_lane: tuple[bool, ...],
     controller_leaves: list[Leaf],
     dt0: LaneTime | None,
@@ -110,7 +110,7 @@ def _solve_bwd(
     perturbed: Any,
     inputs: MapInputs,
     program: Program,
-    backend: AbstractBackend,
+    backend: AbstractRunner,
     is_lane: tuple[bool, ...],
     controller_leaves: list[Leaf],
     dt0: LaneTime | None,
@@ -125,7 +125,7 @@ def _solve_bwd(
 def replay_map(
     inputs: MapInputs,
     program: Program,
-    backend: AbstractBackend,
+    backend: AbstractRunner,
     is_lane: tuple[bool, ...],
     times: MeshTimes,
     num_steps: LaneCount,
@@ -142,7 +142,7 @@ def _replay_fwd(
     perturbed: Any,
     inputs: MapInputs,
     program: Program,
-    backend: AbstractBackend,
+    backend: AbstractRunner,
     is_lane: tuple[bool, ...],
     times: MeshTimes,
     num_steps: LaneCount,
@@ -162,7 +162,7 @@ def _replay_bwd(
     perturbed: Any,
     inputs: MapInputs,
     program: Program,
-    backend: AbstractBackend,
+    backend: AbstractRunner,
     is_lane: tuple[bool, ...],
     times: MeshTimes,
     num_steps: LaneCount,
@@ -187,7 +187,7 @@ def _pull_back(
     perturbed: Any,
     inputs: MapInputs,
     program: Program,
-    backend: AbstractBackend,
+    backend: AbstractRunner,
     is_lane: tuple[bool, ...],
     other_leaves: list[Leaf],
 ) -> MapInputs:

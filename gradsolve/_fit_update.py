@@ -117,6 +117,7 @@ class Report(NamedTuple):
 
 @eqx.filter_jit
 def init(optimizer: optax.GradientTransformation, parameters: PyTree) -> PyTree:
+    """The optimiser's state before the first update."""
     return optimizer.init(parameters)
 
 

@@ -7,7 +7,7 @@ import jax.tree_util as jtu
 
 from ._adjoint import DiscreteAdjoint
 from ._arguments import solve_arrays
-from ._backends import AbstractBackend, Auto
+from ._backends import AbstractBackend, AbstractRunner, Auto
 from ._capacity import solve_growing
 from ._checks import check_system, check_values, is_concrete, state_layout
 from ._controllers import AbstractController, PIDController
@@ -149,7 +149,7 @@ def _run(
     dt0: Array | None,
     controller: AbstractController,
     integrator: AbstractIntegrator,
-    backend: AbstractBackend,
+    backend: AbstractRunner,
     request: Request,
 ) -> SolveOutput:
     return run_solve(request, arguments, dt0, controller, integrator, backend)

@@ -19,6 +19,7 @@ from ._trajectory import Trajectory
 def check_choices(
     integrator: Any, controller: Any, adjoint: Any, backend: Any, dt0: Any, max_steps: Any
 ) -> None:
+    """Raises `ValueError` for choices that are not objects of their kind, or do not go together."""
     for name, value, kind, example in (
         ("integrator", integrator, AbstractIntegrator, "gradsolve.Tsit5()"),
         ("controller", controller, AbstractController, "gradsolve.PIDController(1e-6, 1e-9)"),
@@ -48,6 +49,7 @@ def check_choices(
 
 
 def check_first_step(dt0: Array | None) -> None:
+    """Raises `ValueError` unless every first step is positive and finite."""
     if dt0 is None or not is_concrete(dt0):
         return
     values = np.asarray(dt0)
@@ -58,6 +60,7 @@ def check_first_step(dt0: Array | None) -> None:
 
 
 def check_step_to(controller: AbstractController, t0: Array, t1: Array) -> None:
+    """Raises `ValueError` unless the times of a `StepTo` begin at `t0` and end at `t1`."""
     if not isinstance(controller, StepTo) or not is_concrete((controller, t0, t1)):
         return
     ts = np.asarray(controller.ts)
@@ -71,6 +74,7 @@ def check_step_to(controller: AbstractController, t0: Array, t1: Array) -> None:
 
 
 def raise_if_failed(trajectory: Trajectory, status: Array) -> None:
+    """Raises `SolveError`: how many trajectories failed, the first, its time, and the remedy."""
     values = np.atleast_1d(jax.device_get(status))
     failed = np.flatnonzero(values != codes.SUCCESSFUL)
     if failed.size == 0:

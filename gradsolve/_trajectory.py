@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 
 from ._adjoint import DiscreteAdjoint
-from ._backends import AbstractBackend, BackendReport
+from ._backends import AbstractRunner, BackendReport
 from ._checks import check_same_structure, check_values, check_window, is_concrete
 from ._core import Arguments, Request, linearise_replay, pull_back, run_replay
 from ._custom_types import Array, ArrayLike, Bool, Float, Int, Loss, PyTree, validates_input
@@ -56,7 +56,7 @@ class Trajectory(eqx.Module):
     y0: PyTree
     backend: BackendReport
     _integrator: AbstractIntegrator
-    _backend: AbstractBackend
+    _backend: AbstractRunner
     _layout: StateLayout = eqx.field(static=True)
     _axes: Axes = eqx.field(static=True)
     _lanes: int = eqx.field(static=True)

@@ -201,7 +201,7 @@ def test_finite_differences_of_the_replay(integrator):
 
 
 def test_transpose_identity():
-    """`<u, J v> = <J^T u, v>`, with J v by a complex step through the plain map's arithmetic."""
+    """`<u, J v> = <J^T u, v>`, with J v by JAX's forward mode through the plain loop."""
     trajectory = record(gs.Tsit5(), controller=gs.ConstantStep(0.7))
     key = jax.random.split(jax.random.key(0), 3)
     u = jax.random.normal(key[0], (5, 2))

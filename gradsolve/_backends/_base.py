@@ -1,4 +1,4 @@
-"""What a backend is: where the three jobs run."""
+"""What a backend is: a choice of where code runs, and what runs it."""
 
 import abc
 from collections.abc import Sequence
@@ -26,11 +26,18 @@ class BackendReport(eqx.Module):
 
 
 class AbstractBackend(eqx.Module):
-    """Knows where code runs. `leaves` belong to the program, `is_lane` says which are per lane."""
+    """Knows where code runs: what a user passes as `backend`."""
 
     @abc.abstractmethod
-    def choose(self) -> tuple["AbstractBackend", BackendReport]:
-        """The backend that will run, and the report of the choice."""
+    def choose(self) -> tuple["AbstractRunner", BackendReport]:
+        """What will run, and the report of the choice."""
+
+
+class AbstractRunner(AbstractBackend):
+    """A backend that runs the three jobs itself.
+
+    `leaves` belong to the program, `is_lane` says which of them are per lane.
+    """
 
     @abc.abstractmethod
     def record(

@@ -13,7 +13,7 @@ from .._ensemble.program import Program
 from .._xla.adjoint import AdjointInputs, Cotangents, Wanted, adjoint
 from .._xla.record import Recording, RecordInputs, record
 from .._xla.replay import Replayed, ReplayInputs, replay
-from ._base import AbstractBackend, BackendReport
+from ._base import AbstractRunner, BackendReport
 
 
 @contextlib.contextmanager
@@ -23,10 +23,10 @@ def _own_promotion() -> Iterator[None]:
         yield
 
 
-class XLA(AbstractBackend):
+class XLA(AbstractRunner):
     """Plain JAX, compiled by XLA; runs on every device that JAX supports."""
 
-    def choose(self) -> tuple[AbstractBackend, BackendReport]:
+    def choose(self) -> tuple[AbstractRunner, BackendReport]:
         return self, BackendReport("XLA", "XLA", "XLA was asked for.")
 
     def record(
