@@ -13,14 +13,10 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree, Shaped
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 if TYPE_CHECKING:
-    # Type checkers do not know Equinox's abstract class variables.
-    from typing import ClassVar as AbstractClassVar
 
     def validates_input(function: _F) -> _F: ...
 else:
     from typing import no_type_check as validates_input
-
-    from equinox import AbstractClassVar as AbstractClassVar
 
 # `validates_input` marks a public function that checks its arguments itself, with sentences for
 # people: a run-time type checker (the test suite uses one) leaves its arguments alone.
@@ -36,12 +32,10 @@ OutputTimes: TypeAlias = Float[Array, "times lanes"]
 OutputStates: TypeAlias = Float[Array, "times dim lanes"]
 Leaf: TypeAlias = Shaped[Array, "..."]
 
-State: TypeAlias = PyTree[Shaped[ArrayLike, "?*state"], "State"]
 Time: TypeAlias = Float[Array, ""]
 Loss: TypeAlias = Callable[[Any], Float[Array, ""]]
 
 __all__ = [
-    "AbstractClassVar",
     "Array",
     "ArrayLike",
     "Bool",
@@ -58,7 +52,6 @@ __all__ = [
     "OutputTimes",
     "PyTree",
     "Shaped",
-    "State",
     "Time",
     "validates_input",
 ]

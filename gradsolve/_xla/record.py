@@ -101,10 +101,10 @@ def clip_to_end(
 
 
 def isolate(value: Any) -> Any:
-    """Keeps the compiler from fusing a step with its surroundings.
+    """Asks the compiler not to fuse a step with its surroundings, which differ in a replay.
 
-    Recording and replay then compile the same step in the same way, so that a replay at the
-    recorded parameters rounds as the recording did.
+    It is a request: what makes a replay round as its recording did is the form of the sums in the
+    step (`_integrators/_explicit.py`), and a test compares the bits of every method.
     """
     return jax.lax.optimization_barrier(value)
 
