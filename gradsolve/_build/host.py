@@ -1,0 +1,260 @@
+"""C++ source to a shared library, by the compiler of the machine."""
+
+import contextlib
+import dataclasses
+import functools
+import os
+import platform
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from .. import _env
+from .cache import cached_file, keep_failed
+from .errors import CompilerNotFoundError, compilation_error, joined
+from .headers import headers, headers_digest
+from .key import BuildKey, digest_of
+
+_NAMES = ("c++", "g++", "clang++")
+
+_FLAGS = (
+    "-std=c++17",
+    "-O3",
+    # Sums and products are rounded one by one on every machine, so that a replay repeats the
+    # recording bit for bit whichever way the compiler arranges the two.
+    "-ffp-contract=off",
+    # No caller reads errno: square roots become one instruction. Their values stay the same.
+    "-fno-math-errno",
+    "-fPIC",
+    "-shared",
+    "-fvisibility=hidden",
+    "-pthread",
+    "-pipe",
+)
+# Compilers differ in how they are asked for this machine's instructions; the last one is not.
+_NATIVE_FLAGS = (("-march=native",), ("-mcpu=native",), ())
+
+_SOURCE = "kernel.cpp"
+_LIBRARY = "kernel.so"
+_DEFINITION = re.compile(r"[A-Za-z_]\w*(=.*)?", re.ASCII)
+
+
+@dataclasses.dataclass(frozen=True)
+class HostCompiler:
+    """A C++ compiler and what it does by default.
+
+    **Arguments:**
+
+    - `path`: of the program.
+    - `command`: the words that start it, `path` first; more than one if it was asked for with
+      options, as in `CXX="ccache g++"`.
+    - `identity`: its version and a digest of all it resolves by itself: the instructions of this
+      processor, its include path, the versions of the C and C++ libraries. A cache in a home
+      directory that machines share thus never hands one of them instructions that it lacks.
+    - `flags`: the options of every compilation.
+    """
+
+    path: Path
+    command: tuple[str, ...]
+    identity: str
+    flags: tuple[str, ...]
+
+
+def host_compiler(choice: str | None = None) -> HostCompiler:
+    """The compiler to use: the choice, else `$GRADSOLVE_CXX`, else `$CXX`, else one in `PATH`.
+
+    It is started once to learn its identity, and remembered until the environment changes.
+
+    **Raises:**
+
+    `CompilerNotFoundError` if there is none, or not the one that was asked for.
+    """
+    return _probe(_find_command(choice), _relevant_environment())
+
+
+def build_host_library(source: str, compiler: HostCompiler, defines: tuple[str, ...] = ()) -> Path:
+    """Compiles a source, or finds what was compiled from it before.
+
+    **Arguments:**
+
+    - `source`: C++ that may include the package's headers, as `"gs/..."`.
+    - `compiler`: from `host_compiler`.
+    - `defines`: macros, as `"NAME"` or `"NAME=value"`.
+
+    **Returns:**
+
+    The shared library, in the cache.
+
+    **Raises:**
+
+    `CompilationError` with the compiler's own message.
+    """
+    for definition in defines:
+        if not _DEFINITION.fullmatch(definition):
+            raise ValueError(f"A macro is defined as NAME or NAME=value, got {definition!r}.")
+    flags = (*compiler.flags, *(f"-D{definition}" for definition in defines))
+    key = BuildKey(
+        source=source,
+        headers=headers_digest(),
+        compiler=compiler.identity,
+        flags=flags,
+        arch=platform.machine(),
+    ).digest()
+    command = (*compiler.command, *flags, "-I.", _SOURCE, "-o", _LIBRARY)
+
+    def compile_into(work: Path) -> Path:
+        # Fixed names, relative to a private directory: the binary does not depend on its place.
+        for name, text in {**headers(), _SOURCE: source}.items():
+            path = work / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        done = _run(command, work)
+        library = work / _LIBRARY
+        if done.problem is None and library.exists():
+            return library
+        kept = keep_failed(key, work)
+        raise compilation_error(
+            f"The C++ compiler {compiler.path} {done.problem or 'wrote no library'}.",
+            done.stderr + done.stdout,
+            f"cd {shlex.quote(str(kept))} && {shlex.join(command)}",
+            kept / _SOURCE,
+        )
+
+    return cached_file("host", key, ".so", compile_into)
+
+
+def _find_command(choice: str | None) -> tuple[str, ...]:
+    asked = _env.cxx() if choice is None else (choice, "the argument")
+    if asked is not None:
+        text, origin = asked
+        # A path may contain spaces; otherwise they separate the program from its options.
+        whole = shutil.which(text)
+        words = [text] if whole else shlex.split(text)
+        program = whole or (shutil.which(words[0]) if words else None)
+        if program is None:
+            raise CompilerNotFoundError(
+                f"The C++ compiler {text!r}, asked for by {origin}, was not found. Name one that "
+                f"is installed, or none to have {joined(_NAMES)} looked for in PATH."
+            )
+        return (os.path.abspath(program), *words[1:])
+    for name in _NAMES:
+        program = shutil.which(name)
+        if program is not None:
+            return (os.path.abspath(program),)
+    raise CompilerNotFoundError(
+        f"No C++ compiler was found: {joined(_NAMES)} must be in PATH. Install one (for instance "
+        "`apt install g++` or `conda install cxx-compiler`), or let the environment variable "
+        "GRADSOLVE_CXX name it."
+    )
+
+
+def _relevant_environment() -> tuple[tuple[str, str | None], ...]:
+    """Variables that compilers read; what they change is in the identity."""
+    names = ("CPATH", "CPLUS_INCLUDE_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "PATH", "SDKROOT")
+    return tuple((name, os.environ.get(name)) for name in names)
+
+
+@functools.lru_cache(maxsize=32)
+def _probe(
+    command: tuple[str, ...], environment: tuple[tuple[str, str | None], ...]
+) -> HostCompiler:
+    """Asks a compiler, in one start of it, for its version and all that it resolves by itself.
+
+    It preprocesses a header, whatever the libraries define at that point included, and prints the
+    macros (`-dM`): one for each extension of the instruction set, and the versions of libraries.
+    Its report (`-v`) has the version, the resolved processor and the include path.
+    """
+    del environment
+    answer = _ask(command, _NATIVE_FLAGS[0])
+    for native in _NATIVE_FLAGS[1:]:
+        if answer.done.problem is not None:
+            answer = _ask(command, native)
+    flags, query, done = answer
+    if done.problem is not None:
+        raise compilation_error(
+            f"The C++ compiler {command[0]} {done.problem}.",
+            done.stderr,
+            shlex.join(query),
+            kept=None,
+        )
+    version = re.search(r"^.*\bversion \d.*$", done.stderr, re.MULTILINE)
+    if version is None or "#define" not in done.stdout:
+        raise CompilerNotFoundError(
+            f"{command[0]} does not describe itself as C++ compilers do: `{shlex.join(query)}` "
+            "printed no version or no macros. Let the environment variable GRADSOLVE_CXX name GCC "
+            "or Clang."
+        )
+    identity = f"{version[0].strip()}, {digest_of(done.stdout, done.stderr)}"
+    return HostCompiler(Path(command[0]), command, identity, flags)
+
+
+def _ask(command: tuple[str, ...], native: tuple[str, ...]) -> "_Answer":
+    flags = (*_FLAGS, *native)
+    query = (*command, *flags, "-v", "-dM", "-E", "-x", "c++", "-include", "cstddef", os.devnull)
+    return _Answer(flags, query, _run(query, Path("/")))  # the report names the directory
+
+
+class _Answer(NamedTuple):
+    flags: tuple[str, ...]
+    query: tuple[str, ...]
+    done: "_Done"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Done:
+    problem: str | None  # completes "The compiler ..."
+    stdout: str
+    stderr: str
+
+
+def _run(command: Sequence[str], directory: Path) -> _Done:
+    seconds = _env.compile_timeout()
+    # One language for messages, so that the identity does not depend on the user's.
+    environment = {**os.environ, "LC_ALL": "C"}
+    try:
+        process = subprocess.Popen(
+            command,
+            cwd=directory,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # a compiler is several processes, and they end together
+        )
+    except OSError as error:
+        return _Done(f"could not be started: {error.strerror or error}", "", "")
+    with process:
+        try:
+            stdout, stderr = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            _kill_group(process)
+            stdout, stderr = process.communicate()
+            problem = (
+                f"did not finish within {seconds:g} seconds and was stopped; the environment "
+                "variable GRADSOLVE_COMPILE_TIMEOUT allows more"
+            )
+            return _Done(problem, stdout, stderr)
+        except BaseException:  # an interrupt: the compiler, in its own session, did not see it
+            _kill_group(process)
+            raise
+    return _Done(_problem_of(process.returncode), stdout, stderr)
+
+
+def _kill_group(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _problem_of(returncode: int) -> str | None:
+    if returncode == 0:
+        return None
+    if returncode < 0:
+        return f"was ended by signal {-returncode} ({signal.strsignal(-returncode)})"
+    return f"failed with status {returncode}"
