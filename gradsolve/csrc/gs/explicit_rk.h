@@ -1,0 +1,365 @@
+// Explicit Runge-Kutta methods: one stage loop for every tableau, its dense output, and the adjoint
+// of both.
+//
+//   k_i = f(t + c_i h, Y_i),  Y_i = y + h sum_{j<i} a_ij k_j,  y1 = y + h sum_i b_i k_i,
+//   y(t + theta h) = y + h sum_i b_i(theta) k_i
+//
+// A problem P supplies the dimension, the field, its pullback and a tableau: tables of constants,
+// with the extra stages of the dense output behind the stages of the method. The stage loops are
+// unrolled at compile time, so a zero coefficient costs nothing.
+
+#pragma once
+
+#include "lanes.h"
+
+namespace gs {
+
+template <class P>
+struct ExplicitRK {
+  using T = typename P::Tableau;
+  using Parameters = typename P::Parameters;
+  static constexpr int dim = P::dim;
+  static constexpr int stages = T::stages;
+  static constexpr int all_stages = T::stages + T::extra;
+
+  // ---- The step --------------------------------------------------------------------------------
+
+  // t0 + c_i h; the end of the step is t1 itself, from which t0 + h may differ by rounding.
+  template <int I>
+  GS_FN static Real stage_time(Real t0, Real t1) {
+    constexpr Scalar c = T::c[I];
+    if constexpr (c == 0) {
+      return t0;
+    } else if constexpr (c == 1) {
+      return t1;
+    } else {
+      return fma(Real(c), t1 - t0, t0);
+    }
+  }
+
+  // Component `c` of y + h sum_j weight_j k_j, added up from y on.
+  template <int I>
+  GS_FN static Real argument(const Real* y, Real h, const Real (*k)[dim], int c) {
+    Real out = y[c];
+    static_for<I>([&](auto j) GS_LAMBDA {
+      constexpr Scalar weight = T::a[I][decltype(j)::value];
+      if constexpr (weight != 0) out = fma(h * Real(weight), k[j][c], out);
+    });
+    return out;
+  }
+
+  template <int I>
+  GS_FN static void stage_argument(const Real* y, Real h, const Real (*k)[dim], Real* out) {
+    for_each<dim>([&](auto c) GS_LAMBDA { out[c] = argument<I>(y, h, k, c); });
+  }
+
+  template <int I>
+  GS_FN static void evaluate(const Parameters& p, Real t0, Real t1, const Real* y, Real (*k)[dim]) {
+    Real at[dim];
+    stage_argument<I>(y, t1 - t0, k, at);
+    P::field(p, stage_time<I>(t0, t1), at, k[I]);
+  }
+
+  // The first stage of the first step; later ones are the last stage of the step before if the
+  // method is first-same-as-last.
+  GS_FN static void first_stage(const Parameters& p, Real t, const Real* y, Real* k) {
+    P::field(p, t, y, k);
+  }
+
+  // The stages after the first, and the end state.
+  GS_FN static void step(const Parameters& p, Real t0, Real t1, const Real* y, Real (*k)[dim],
+                         Real* y1) {
+    const Real h = t1 - t0;
+    static_for<stages>([&](auto i) GS_LAMBDA {
+      constexpr int I = decltype(i)::value;
+      if constexpr (I > 0) {
+        Real at[dim];
+        stage_argument<I>(y, h, k, at);
+        P::field(p, stage_time<I>(t0, t1), at, k[I]);
+        if constexpr (T::fsal && I == stages - 1) {
+          for_each<dim>([&](auto c) GS_LAMBDA { y1[c] = at[c]; });
+        }
+      }
+    });
+    if constexpr (!T::fsal) {
+      for_each<dim>([&](auto c) GS_LAMBDA {
+        Real out = y[c];
+        static_for<stages>([&](auto j) GS_LAMBDA {
+          constexpr Scalar weight = T::b[decltype(j)::value];
+          if constexpr (weight != 0) out = fma(h * Real(weight), k[j][c], out);
+        });
+        y1[c] = out;
+      });
+    }
+  }
+
+  // h sum_i weight_i k_i with the weights of the error.
+  GS_FN static void error(Real h, const Real (*k)[dim], Real* out) {
+    for_each<dim>([&](auto c) GS_LAMBDA {
+      Real total(0);
+      static_for<stages>([&](auto j) GS_LAMBDA {
+        constexpr Scalar weight = T::b_error[decltype(j)::value];
+        if constexpr (weight != 0) total = fma(Real(weight), k[j][c], total);
+      });
+      out[c] = h * total;
+    });
+  }
+
+  // ---- Dense output ----------------------------------------------------------------------------
+
+  GS_FN static void extra_stages(const Parameters& p, Real t0, Real t1, const Real* y,
+                                 Real (*k)[dim]) {
+    static_for<T::extra>([&](auto i) GS_LAMBDA {
+      evaluate<stages + decltype(i)::value>(p, t0, t1, y, k);
+    });
+  }
+
+  // The fraction of the step at t; an empty window has one step of length zero.
+  GS_FN static Real fraction(Real t0, Real t1, Real t) {
+    const Real h = t1 - t0;
+    const Mask empty = h == Real(0);
+    return select(empty, Real(0), (t - t0) / select(empty, Real(1), h));
+  }
+
+  template <int I>
+  static constexpr bool in_dense_output() {
+    bool out = false;
+    for (int p = 0; p < T::degree; ++p) out = out || T::dense[I][p] != 0;
+    return out;
+  }
+
+  // b_i(theta), a polynomial without constant term.
+  template <int I>
+  GS_FN static Real weight(Real theta) {
+    Real total(T::dense[I][T::degree - 1]);
+    static_for_down<T::degree - 1>([&](auto p) GS_LAMBDA {
+      total = fma(total, theta, Real(T::dense[I][decltype(p)::value]));
+    });
+    return total * theta;
+  }
+
+  // b_i'(theta).
+  template <int I>
+  GS_FN static Real slope(Real theta) {
+    Real total(T::degree * T::dense[I][T::degree - 1]);
+    static_for_down<T::degree - 1>([&](auto p) GS_LAMBDA {
+      constexpr int power = decltype(p)::value;
+      total = fma(total, theta, Real((power + 1) * T::dense[I][power]));
+    });
+    return total;
+  }
+
+  GS_FN static void interpolate(Real t0, Real t1, const Real* y, const Real (*k)[dim], Real t,
+                                Real* out) {
+    const Real h = t1 - t0;
+    const Real theta = fraction(t0, t1, t);
+    for_each<dim>([&](auto c) GS_LAMBDA { out[c] = y[c]; });
+    static_for<all_stages>([&](auto i) GS_LAMBDA {
+      constexpr int I = decltype(i)::value;
+      if constexpr (in_dense_output<I>()) {
+        const Real factor = h * weight<I>(theta);
+        for_each<dim>([&](auto c) GS_LAMBDA { out[c] = fma(factor, k[I][c], out[c]); });
+      }
+    });
+  }
+
+  // ---- The adjoint -----------------------------------------------------------------------------
+  //
+  // Given the cotangent lambda of y1 and cotangents c_m of the outputs y(theta_m), for i = s, ..., 1:
+  //
+  //   kbar_i = h (b_i lambda + sum_m b_i(theta_m) c_m + sum_{j>i} a_ji w_j),
+  //   w_i, thetabar += (df/dy, df/dtheta)(t + c_i h, Y_i)^T kbar_i,
+  //
+  // and then ybar = lambda + sum_m c_m + sum_i w_i. Times: the stage times t0 + c_i h receive the
+  // cotangents taubar_i of the field's time; the factors h before the sums receive
+  //
+  //   hbar = lambda^T sum_i b_i k_i + sum_m c_m^T sum_i b_i(theta_m) k_i
+  //          + sum_i w_i^T sum_j a_ij k_j,
+  //
+  // and an output time t_m = t0 + theta_m h receives u_m = c_m^T sum_i b_i'(theta_m) k_i, of which
+  // t0 gets (theta_m - 1) u_m and t1 gets -theta_m u_m, since dtheta/dt_m = 1/h.
+  //
+  // Only the k_i are kept from the forward sweep: Y_i is recomputed from them, and kbar_i is summed
+  // up when it is needed, from the w_j. So k_1..k_i and w_i+1..w_s are alive at once, never both.
+
+  // Whether the end state depends on stage I, directly or through later stages.
+  template <int I>
+  static constexpr bool in_step() {
+    bool used[all_stages] = {};
+    for (int i = stages - 1; i >= 0; --i) {
+      used[i] = T::b[i] != 0;
+      for (int j = i + 1; j < stages; ++j) used[i] = used[i] || (used[j] && T::a[j][i] != 0);
+    }
+    return used[I];
+  }
+
+  // Whether the end state or an output depends on stage I.
+  template <int I>
+  static constexpr bool in_adjoint() {
+    bool used[all_stages] = {};
+    for (int i = all_stages - 1; i >= 0; --i) {
+      used[i] = i < stages && T::b[i] != 0;
+      for (int p = 0; p < T::degree; ++p) {
+        used[i] = used[i] || (P::with_outputs && T::dense[i][p] != 0);
+      }
+      for (int j = i + 1; j < all_stages; ++j) used[i] = used[i] || (used[j] && T::a[j][i] != 0);
+    }
+    return used[I];
+  }
+
+  // Whether the value of stage I is needed: by the argument of a later stage, or by a time.
+  template <int I>
+  static constexpr bool value_in_adjoint() {
+    if constexpr (P::with_times) return true;
+    bool out = false;
+    for (int j = I + 1; j < all_stages; ++j) {
+      const bool later = j < stages || P::with_outputs;
+      out = out || (later && T::a[j][I] != 0);
+    }
+    return out;
+  }
+
+  // What the outputs inside a step leave behind.
+  struct OutputCotangents {
+    Real y[dim];
+    Real k[all_stages][dim];
+    Real t0, t1;
+
+    GS_FN void clear() {
+      for_each<dim>([&](auto c) GS_LAMBDA { y[c] = Real(0); });
+      static_for<all_stages>([&](auto i) GS_LAMBDA {
+        for_each<dim>([&](auto c) GS_LAMBDA { k[i][c] = Real(0); });
+      });
+      t0 = t1 = Real(0);
+    }
+  };
+
+  // Stage values for the backward sweep. With outputs in the step, those of the dense output too.
+  GS_FN static void adj_forward(const Parameters& p, Real t0, Real t1, const Real* y,
+                                bool outputs_here, Real (*k)[dim]) {
+    static_for<all_stages>([&](auto i) GS_LAMBDA {
+      constexpr int I = decltype(i)::value;
+      if constexpr (I == 0) {
+        if constexpr (value_in_adjoint<0>()) P::field(p, t0, y, k[0]);
+      } else if constexpr (value_in_adjoint<I>() && in_adjoint<I>()) {
+        if (I < stages || outputs_here) evaluate<I>(p, t0, t1, y, k);
+      }
+    });
+  }
+
+  // Adds the cotangent `ct` of the output at t; returns the cotangent of t. Where `at_end` holds the
+  // output is the end state, whose cotangent reaches the stages with that of y1: only the movement
+  // of the times is accounted for here.
+  GS_FN static Real adj_output(Real t0, Real t1, const Real (*k)[dim], Real t, const Real* ct,
+                               Mask at_end, OutputCotangents& so_far) {
+    const Real h = t1 - t0;
+    const Real theta = select(at_end, Real(1), fraction(t0, t1, t));
+    Real inside[dim];
+    for_each<dim>([&](auto c) GS_LAMBDA {
+      inside[c] = select(at_end, Real(0), ct[c]);
+      so_far.y[c] = so_far.y[c] + inside[c];
+    });
+    Real u(0), ct_h(0);
+    static_for<all_stages>([&](auto i) GS_LAMBDA {
+      constexpr int I = decltype(i)::value;
+      if constexpr (in_dense_output<I>()) {
+        const Real b = weight<I>(theta);
+        const Real factor = h * b;
+        for_each<dim>([&](auto c) GS_LAMBDA {
+          so_far.k[I][c] = fma(factor, inside[c], so_far.k[I][c]);
+        });
+        if constexpr (P::with_times) {
+          Real along(0), along_inside(0);
+          for_each<dim>([&](auto c) GS_LAMBDA {
+            along = fma(ct[c], k[I][c], along);
+            along_inside = fma(inside[c], k[I][c], along_inside);
+          });
+          u = fma(slope<I>(theta), along, u);
+          ct_h = fma(b, along_inside, ct_h);
+        }
+      }
+    });
+    so_far.t0 = so_far.t0 - ct_h + (theta - Real(1)) * u;
+    so_far.t1 = so_far.t1 + ct_h - theta * u;
+    return u;
+  }
+
+  // ct: cotangent of y1 on entry, of y on exit. ct_p accumulates; ct_t0 and ct_t1 are assigned.
+  GS_FN static void adj_step(const Parameters& p, Real t0, Real t1, const Real* y,
+                             const Real (*k)[dim], bool outputs_here,
+                             const OutputCotangents* outputs, Real* ct, Real& ct_t0, Real& ct_t1,
+                             Real* ct_p) {
+    const Real h = t1 - t0;
+    Real w[all_stages][dim];
+    Real ct_y[dim];
+    for_each<dim>([&](auto c) GS_LAMBDA {
+      ct_y[c] = ct[c];
+      if constexpr (P::with_outputs) ct_y[c] = ct_y[c] + outputs->y[c];
+    });
+    ct_t0 = ct_t1 = Real(0);
+    if constexpr (P::with_times) {
+      Real ct_h(0);
+      static_for<stages>([&](auto i) GS_LAMBDA {
+        constexpr Scalar b = T::b[decltype(i)::value];
+        if constexpr (b != 0) {
+          Real along(0);
+          for_each<dim>([&](auto c) GS_LAMBDA { along = fma(ct[c], k[i][c], along); });
+          ct_h = fma(Real(b), along, ct_h);
+        }
+      });
+      ct_t0 = -ct_h;
+      ct_t1 = ct_h;
+      if constexpr (P::with_outputs) {
+        ct_t0 = ct_t0 + outputs->t0;
+        ct_t1 = ct_t1 + outputs->t1;
+      }
+    }
+    static_for_down<all_stages>([&](auto i) GS_LAMBDA {
+      constexpr int I = decltype(i)::value;
+      if constexpr (in_adjoint<I>()) {
+        if (in_step<I>() || outputs_here) {
+          Real kbar[dim], at[dim];
+          for_each<dim>([&](auto c) GS_LAMBDA {
+            Real sum(0);
+            if constexpr (I < stages) sum = Real(T::b[I]) * ct[c];
+            static_for<all_stages>([&](auto j) GS_LAMBDA {
+              constexpr int J = decltype(j)::value;
+              if constexpr (J > I && in_adjoint<J>()) {
+                constexpr Scalar weight = T::a[J][I];
+                if constexpr (weight != 0) sum = fma(Real(weight), w[J][c], sum);
+              }
+            });
+            if constexpr (P::with_outputs) {
+              kbar[c] = fma(h, sum, outputs->k[I][c]);
+            } else {
+              kbar[c] = h * sum;
+            }
+          });
+          stage_argument<I>(y, h, k, at);
+          Real ct_tau(0);
+          P::pull(p, stage_time<I>(t0, t1), at, kbar, w[I], ct_tau, ct_p);
+          for_each<dim>([&](auto c) GS_LAMBDA { ct_y[c] = ct_y[c] + w[I][c]; });
+          if constexpr (P::with_times) {
+            constexpr Scalar c_i = T::c[I];
+            Real ct_h(0);
+            static_for<I>([&](auto j) GS_LAMBDA {
+              constexpr Scalar weight = T::a[I][decltype(j)::value];
+              if constexpr (weight != 0) {
+                Real along(0);
+                for_each<dim>([&](auto c) GS_LAMBDA { along = fma(w[I][c], k[j][c], along); });
+                ct_h = fma(Real(weight), along, ct_h);
+              }
+            });
+            ct_t0 = ct_t0 + Real(1 - c_i) * ct_tau - ct_h;
+            ct_t1 = ct_t1 + Real(c_i) * ct_tau + ct_h;
+          }
+        } else {
+          for_each<dim>([&](auto c) GS_LAMBDA { w[I][c] = Real(0); });
+        }
+      }
+    });
+    for_each<dim>([&](auto c) GS_LAMBDA { ct[c] = ct_y[c]; });
+  }
+};
+
+}  // namespace gs

@@ -1,0 +1,572 @@
+// The numbers that everything else computes with: one trajectory per CUDA thread, or a pack of
+// GS_LANES trajectories per SIMD register on a CPU.
+//
+// All code above this file is written once, in terms of lane types and masks. With GS_LANES == 1
+// (always on CUDA) F64 is double and Mask is bool, and the compiler sees ordinary scalar code.
+// Otherwise F64 is a pack of GS_LANES doubles and Mask a pack of flags.
+//
+// Nothing here may be contracted or reassociated: the compiler is told so (-ffp-contract=off,
+// --fmad=false), and a fused multiply-add is written fma(). A function then rounds the same way
+// wherever it is inlined, which is what makes a replay reproduce its recording bit for bit.
+
+#pragma once
+
+#if defined(__CUDACC_RTC__) || defined(__CUDACC__)
+#define GS_CUDA 1
+#undef GS_LANES
+#define GS_LANES 1
+#define GS_FN __device__ __forceinline__
+#define GS_NOINLINE __device__ __noinline__
+#define GS_LAMBDA
+#else
+#define GS_CUDA 0
+#define GS_FN inline __attribute__((always_inline))
+#define GS_NOINLINE __attribute__((noinline))
+#define GS_LAMBDA __attribute__((always_inline))
+#endif
+
+#if defined(__CUDACC_RTC__)
+using int8_t = signed char;
+using uint8_t = unsigned char;
+using int32_t = int;
+using uint32_t = unsigned int;
+using int64_t = long long;
+using uint64_t = unsigned long long;
+#else
+#include <stdint.h>
+
+#include <cmath>
+#endif
+
+// Bits of the state's real type; a unit for float32 states says 32.
+#ifndef GS_REAL_BITS
+#define GS_REAL_BITS 64
+#endif
+
+// As many lanes as the widest register holds.
+#ifndef GS_LANES
+#if defined(__AVX512F__)
+#define GS_LANES (512 / GS_REAL_BITS)
+#elif defined(__AVX__)
+#define GS_LANES (256 / GS_REAL_BITS)
+#elif defined(__SSE2__) || defined(__ARM_NEON)
+#define GS_LANES (128 / GS_REAL_BITS)
+#else
+#define GS_LANES 1
+#endif
+#endif
+
+namespace gs {
+
+// ---- Compile-time loops ------------------------------------------------------------------------
+
+template <int I>
+struct Index {
+  static constexpr int value = I;
+  GS_FN constexpr operator int() const { return I; }
+};
+
+template <int I, int N, class F>
+GS_FN void static_for_from(F&& f) {
+  if constexpr (I < N) {
+    f(Index<I>{});
+    static_for_from<I + 1, N>(f);
+  }
+}
+
+// f(Index<0>), ..., f(Index<N - 1>): the index is a constant inside f.
+template <int N, class F>
+GS_FN void static_for(F&& f) {
+  static_for_from<0, N>(f);
+}
+
+// f(Index<N - 1>), ..., f(Index<0>).
+template <int N, class F>
+GS_FN void static_for_down(F&& f) {
+  if constexpr (N > 0) {
+    f(Index<N - 1>{});
+    static_for_down<N - 1>(f);
+  }
+}
+
+// A loop over the components of a state: unrolled, so that they live in registers, if they are few.
+constexpr int kMaxUnrolled = 16;
+
+template <int N, class F>
+GS_FN void for_each(F&& f) {
+  if constexpr (N <= kMaxUnrolled) {
+    static_for<N>(f);
+  } else {
+    for (int i = 0; i < N; ++i) f(i);
+  }
+}
+
+// ---- Lane types --------------------------------------------------------------------------------
+
+#if GS_LANES == 1
+
+using F32 = float;
+using F64 = double;
+using I32 = int32_t;
+using I64 = int64_t;
+using U32 = uint32_t;
+using U64 = uint64_t;
+using Mask = bool;
+
+template <class T>
+struct ScalarOf {
+  using type = T;
+};
+
+GS_FN bool any(bool m) { return m; }
+GS_FN bool all(bool m) { return m; }
+
+template <class T>
+GS_FN T select(bool m, T a, T b) {
+  return m ? a : b;
+}
+
+template <class To, class From>
+GS_FN To convert(From x) {
+  return static_cast<To>(x);
+}
+
+template <class To, class From>
+GS_FN To bit_cast(From x) {
+  static_assert(sizeof(To) == sizeof(From), "bit_cast between sizes");
+  To out;
+  __builtin_memcpy(&out, &x, sizeof(To));
+  return out;
+}
+
+template <class T>
+GS_FN T lane(T x, int) {
+  return x;
+}
+template <class T>
+GS_FN void set_lane(T& x, int, T v) {
+  x = v;
+}
+
+template <class F, class T>
+GS_FN T map(F&& f, T x) {
+  return f(x);
+}
+template <class F, class T>
+GS_FN T map(F&& f, T x, T y) {
+  return f(x, y);
+}
+
+#if GS_CUDA
+GS_FN double fma(double a, double b, double c) { return ::fma(a, b, c); }
+GS_FN float fma(float a, float b, float c) { return ::fmaf(a, b, c); }
+GS_FN double sqrt(double x) { return ::sqrt(x); }
+GS_FN float sqrt(float x) { return ::sqrtf(x); }
+GS_FN double floor(double x) { return ::floor(x); }
+GS_FN float floor(float x) { return ::floorf(x); }
+GS_FN double abs(double x) { return ::fabs(x); }
+GS_FN float abs(float x) { return ::fabsf(x); }
+#else
+// Without the instruction fma() would be a slow library call; then the product is rounded.
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__aarch64__)
+GS_FN double fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
+GS_FN float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+#else
+GS_FN double fma(double a, double b, double c) { return a * b + c; }
+GS_FN float fma(float a, float b, float c) { return a * b + c; }
+#endif
+GS_FN double sqrt(double x) { return __builtin_sqrt(x); }
+GS_FN float sqrt(float x) { return __builtin_sqrtf(x); }
+GS_FN double floor(double x) { return __builtin_floor(x); }
+GS_FN float floor(float x) { return __builtin_floorf(x); }
+GS_FN double abs(double x) { return __builtin_fabs(x); }
+GS_FN float abs(float x) { return __builtin_fabsf(x); }
+#endif
+GS_FN int32_t abs(int32_t x) { return static_cast<int32_t>(x < 0 ? 0u - static_cast<uint32_t>(x) : static_cast<uint32_t>(x)); }
+GS_FN int64_t abs(int64_t x) { return static_cast<int64_t>(x < 0 ? 0ull - static_cast<uint64_t>(x) : static_cast<uint64_t>(x)); }
+
+#else  // packs
+
+template <int Bytes>
+struct SignedOfSize;
+template <>
+struct SignedOfSize<1> {
+  using type = int8_t;
+};
+template <>
+struct SignedOfSize<4> {
+  using type = int32_t;
+};
+template <>
+struct SignedOfSize<8> {
+  using type = int64_t;
+};
+
+template <class T>
+struct VectorOf {
+  typedef T type __attribute__((vector_size(GS_LANES * sizeof(T))));
+};
+
+// One flag per lane: all bits set or none, as wide as the state's real type.
+struct Mask {
+  using Scalar = bool;
+  using Bits = SignedOfSize<GS_REAL_BITS / 8>::type;
+  using Vector = VectorOf<Bits>::type;
+  Vector v;
+
+  Mask() = default;
+  GS_FN Mask(bool flag) : v(Vector{} - static_cast<Bits>(flag)) {}
+  GS_FN explicit Mask(Vector bits) : v(bits) {}
+  template <class V>
+  GS_FN static Mask of(V bits) {
+    return Mask(__builtin_convertvector(bits, Vector));
+  }
+};
+
+GS_FN Mask operator&(Mask a, Mask b) { return Mask(a.v & b.v); }
+GS_FN Mask operator|(Mask a, Mask b) { return Mask(a.v | b.v); }
+GS_FN Mask operator^(Mask a, Mask b) { return Mask(a.v ^ b.v); }
+GS_FN Mask operator!(Mask a) { return Mask(~a.v); }
+GS_FN Mask operator==(Mask a, Mask b) { return Mask(~(a.v ^ b.v)); }
+GS_FN Mask operator!=(Mask a, Mask b) { return a ^ b; }
+
+GS_FN bool any(Mask m) {
+#if defined(__AVX__) && !defined(__AVX512F__) && GS_LANES * GS_REAL_BITS == 256
+  typedef double Bits __attribute__((vector_size(32)));
+  return __builtin_ia32_movmskpd256((Bits)m.v) != 0;
+#elif defined(__SSE2__) && GS_LANES * GS_REAL_BITS == 128
+  typedef double Bits __attribute__((vector_size(16)));
+  return __builtin_ia32_movmskpd((Bits)m.v) != 0;
+#else
+  Mask::Bits r = 0;
+  for (int l = 0; l < GS_LANES; ++l) r |= m.v[l];
+  return r != 0;
+#endif
+}
+GS_FN bool all(Mask m) { return !any(!m); }
+
+template <class T>
+struct Pack {
+  using Scalar = T;
+  using Vector = typename VectorOf<T>::type;
+  Vector v;
+
+  Pack() = default;
+  // x - 0 keeps the sign of a negative zero, 0 + x would not.
+  GS_FN Pack(T x) : v(x - Vector{}) {}
+  GS_FN explicit Pack(Vector x) : v(x) {}
+
+  friend GS_FN Pack operator+(Pack a, Pack b) { return Pack(a.v + b.v); }
+  friend GS_FN Pack operator-(Pack a, Pack b) { return Pack(a.v - b.v); }
+  friend GS_FN Pack operator*(Pack a, Pack b) { return Pack(a.v * b.v); }
+  friend GS_FN Pack operator/(Pack a, Pack b) { return Pack(a.v / b.v); }
+  friend GS_FN Pack operator-(Pack a) { return Pack(-a.v); }
+  friend GS_FN Mask operator<(Pack a, Pack b) { return Mask::of(a.v < b.v); }
+  friend GS_FN Mask operator<=(Pack a, Pack b) { return Mask::of(a.v <= b.v); }
+  friend GS_FN Mask operator>(Pack a, Pack b) { return Mask::of(a.v > b.v); }
+  friend GS_FN Mask operator>=(Pack a, Pack b) { return Mask::of(a.v >= b.v); }
+  friend GS_FN Mask operator==(Pack a, Pack b) { return Mask::of(a.v == b.v); }
+  friend GS_FN Mask operator!=(Pack a, Pack b) { return Mask::of(a.v != b.v); }
+  // Integers only.
+  friend GS_FN Pack operator&(Pack a, Pack b) { return Pack(a.v & b.v); }
+  friend GS_FN Pack operator|(Pack a, Pack b) { return Pack(a.v | b.v); }
+  friend GS_FN Pack operator^(Pack a, Pack b) { return Pack(a.v ^ b.v); }
+  friend GS_FN Pack operator~(Pack a) { return Pack(~a.v); }
+  friend GS_FN Pack operator<<(Pack a, Pack b) { return Pack(a.v << b.v); }
+  friend GS_FN Pack operator>>(Pack a, Pack b) { return Pack(a.v >> b.v); }
+};
+
+using F32 = Pack<float>;
+using F64 = Pack<double>;
+using I32 = Pack<int32_t>;
+using I64 = Pack<int64_t>;
+using U32 = Pack<uint32_t>;
+using U64 = Pack<uint64_t>;
+
+template <class T>
+struct ScalarOf {
+  using type = typename T::Scalar;
+};
+
+template <class T>
+GS_FN T lane(Pack<T> x, int l) {
+  return x.v[l];
+}
+template <class T>
+GS_FN void set_lane(Pack<T>& x, int l, T v) {
+  x.v[l] = v;
+}
+GS_FN bool lane(Mask m, int l) { return m.v[l] != 0; }
+GS_FN void set_lane(Mask& m, int l, bool v) { m.v[l] = -static_cast<Mask::Bits>(v); }
+
+template <class T>
+GS_FN Pack<T> select(Mask m, Pack<T> a, Pack<T> b) {
+  using Bits = typename VectorOf<typename SignedOfSize<sizeof(T)>::type>::type;
+  return Pack<T>(__builtin_convertvector(m.v, Bits) ? a.v : b.v);
+}
+GS_FN Mask select(Mask m, Mask a, Mask b) { return Mask((m.v & a.v) | (~m.v & b.v)); }
+
+namespace detail {
+template <class To, class From>
+struct Convert {
+  GS_FN static To apply(From x) {
+    return To(__builtin_convertvector(x.v, typename To::Vector));
+  }
+};
+template <class T>
+struct Convert<T, T> {
+  GS_FN static T apply(T x) { return x; }
+};
+template <class To>
+struct Convert<To, Mask> {
+  GS_FN static To apply(Mask m) { return select(m, To(1), To(0)); }
+};
+template <class From>
+struct Convert<Mask, From> {
+  GS_FN static Mask apply(From x) { return x != From(0); }
+};
+template <>
+struct Convert<Mask, Mask> {
+  GS_FN static Mask apply(Mask m) { return m; }
+};
+}  // namespace detail
+
+template <class To, class From>
+GS_FN To convert(From x) {
+  return detail::Convert<To, From>::apply(x);
+}
+
+template <class To, class From>
+GS_FN To bit_cast(From x) {
+  static_assert(sizeof(To) == sizeof(From), "bit_cast between sizes");
+  return To((typename To::Vector)x.v);
+}
+
+template <class F, class T>
+GS_FN Pack<T> map(F&& f, Pack<T> x) {
+  Pack<T> out;
+  for (int l = 0; l < GS_LANES; ++l) out.v[l] = f(T(x.v[l]));
+  return out;
+}
+template <class F, class T>
+GS_FN Pack<T> map(F&& f, Pack<T> x, Pack<T> y) {
+  Pack<T> out;
+  for (int l = 0; l < GS_LANES; ++l) out.v[l] = f(T(x.v[l]), T(y.v[l]));
+  return out;
+}
+
+// The compiler turns these loops over the lanes into one vector instruction.
+GS_FN F64 fma(F64 a, F64 b, F64 c) {
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__aarch64__)
+  F64 out;
+  for (int l = 0; l < GS_LANES; ++l) out.v[l] = __builtin_fma(a.v[l], b.v[l], c.v[l]);
+  return out;
+#else
+  return a * b + c;
+#endif
+}
+GS_FN F32 fma(F32 a, F32 b, F32 c) {
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__aarch64__)
+  F32 out;
+  for (int l = 0; l < GS_LANES; ++l) out.v[l] = __builtin_fmaf(a.v[l], b.v[l], c.v[l]);
+  return out;
+#else
+  return a * b + c;
+#endif
+}
+GS_FN F64 sqrt(F64 x) {
+  F64 out;
+  for (int l = 0; l < GS_LANES; ++l) out.v[l] = __builtin_sqrt(x.v[l]);
+  return out;
+}
+GS_FN F32 sqrt(F32 x) {
+  F32 out;
+  for (int l = 0; l < GS_LANES; ++l) out.v[l] = __builtin_sqrtf(x.v[l]);
+  return out;
+}
+GS_FN F64 floor(F64 x) {
+  F64 out;
+  for (int l = 0; l < GS_LANES; ++l) out.v[l] = __builtin_floor(x.v[l]);
+  return out;
+}
+GS_FN F32 floor(F32 x) {
+  F32 out;
+  for (int l = 0; l < GS_LANES; ++l) out.v[l] = __builtin_floorf(x.v[l]);
+  return out;
+}
+GS_FN F64 abs(F64 x) { return F64((F64::Vector)((I64::Vector)x.v & INT64_MAX)); }
+GS_FN F32 abs(F32 x) { return F32((F32::Vector)((I32::Vector)x.v & INT32_MAX)); }
+GS_FN I64 abs(I64 x) { return select(x < I64(0), -x, x); }
+GS_FN I32 abs(I32 x) { return select(x < I32(0), -x, x); }
+
+#endif  // packs
+
+template <class T>
+using scalar_of = typename ScalarOf<T>::type;
+
+// min and max propagate nan, as in JAX.
+template <class T>
+GS_FN T max(T a, T b) {
+  return select((a > b) | (a != a), a, b);
+}
+template <class T>
+GS_FN T min(T a, T b) {
+  return select((a < b) | (a != a), a, b);
+}
+
+template <class T>
+GS_FN Mask is_finite(T x) {
+  return x - x == T(0);
+}
+
+#if GS_REAL_BITS == 64
+using Real = F64;
+#else
+using Real = F32;
+#endif
+using Scalar = scalar_of<Real>;
+
+constexpr Scalar kInfinity = static_cast<Scalar>(__builtin_huge_val());
+
+// ---- Lanes in memory ---------------------------------------------------------------------------
+
+// Which trajectories the lanes of one pack are. Lanes past the end of the ensemble repeat its last
+// trajectory and are not valid: they are never stored.
+struct Lanes {
+  int64_t first;
+  int64_t total;
+  Mask valid;
+  bool full;
+};
+
+GS_FN Lanes lanes_from(int64_t first, int64_t total) {
+  Lanes out;
+  out.first = first;
+  out.total = total;
+  out.full = first + GS_LANES <= total;
+#if GS_LANES == 1
+  out.valid = out.full;
+  if (!out.full) out.first = total - 1;
+#else
+  for (int l = 0; l < GS_LANES; ++l) set_lane(out.valid, l, first + l < total);
+#endif
+  return out;
+}
+
+GS_FN int64_t index_of(const Lanes& lanes, int l) {
+  const int64_t i = lanes.first + l;
+  return i < lanes.total ? i : lanes.total - 1;
+}
+
+// Row `row` of an array of shape [rows][ensemble], one entry per lane. Flags are stored as bytes.
+#if GS_LANES == 1
+template <class T, class S>
+GS_FN T load(const S* array, int64_t row, const Lanes& lanes) {
+  return static_cast<T>(array[row * lanes.total + lanes.first]);
+}
+template <class S, class T>
+GS_FN void store(S* array, int64_t row, const Lanes& lanes, T x) {
+  if (lanes.valid) array[row * lanes.total + lanes.first] = static_cast<S>(x);
+}
+// The same with a row per lane, for the lanes of a mask.
+template <class T, class S>
+GS_FN T load_rows(const S* array, I32 row, const Lanes& lanes) {
+  return static_cast<T>(array[row * lanes.total + lanes.first]);
+}
+template <class S, class T>
+GS_FN void store_rows(Mask where, S* array, I32 row, const Lanes& lanes, T x) {
+  if (where & lanes.valid) array[row * lanes.total + lanes.first] = static_cast<S>(x);
+}
+GS_FN int32_t highest(I32 x) { return x; }
+#else
+template <class T, class S>
+GS_FN T load(const S* array, int64_t row, const Lanes& lanes) {
+  const S* at = array + row * lanes.total;
+  T out;
+  if constexpr (sizeof(S) == sizeof(lane(out, 0))) {
+    if (lanes.full) {
+      __builtin_memcpy(&out.v, at + lanes.first, sizeof(out.v));
+      return out;
+    }
+  }
+  for (int l = 0; l < GS_LANES; ++l) {
+    set_lane(out, l, static_cast<scalar_of<T>>(at[index_of(lanes, l)]));
+  }
+  return out;
+}
+template <class S, class T>
+GS_FN void store(S* array, int64_t row, const Lanes& lanes, T x) {
+  S* at = array + row * lanes.total + lanes.first;
+  if constexpr (sizeof(S) == sizeof(lane(x, 0))) {
+    if (lanes.full) {
+      __builtin_memcpy(at, &x.v, sizeof(x.v));
+      return;
+    }
+  }
+  for (int l = 0; l < GS_LANES; ++l) {
+    if (lane(lanes.valid, l)) at[l] = static_cast<S>(lane(x, l));
+  }
+}
+template <class T, class S>
+GS_FN T load_rows(const S* array, I32 row, const Lanes& lanes) {
+  T out;
+  for (int l = 0; l < GS_LANES; ++l) {
+    const int64_t i = static_cast<int64_t>(lane(row, l)) * lanes.total + index_of(lanes, l);
+    set_lane(out, l, static_cast<scalar_of<T>>(array[i]));
+  }
+  return out;
+}
+template <class S, class T>
+GS_FN void store_rows(Mask where, S* array, I32 row, const Lanes& lanes, T x) {
+  const Mask mask = where & lanes.valid;
+  for (int l = 0; l < GS_LANES; ++l) {
+    if (lane(mask, l)) {
+      array[static_cast<int64_t>(lane(row, l)) * lanes.total + lanes.first + l] =
+          static_cast<S>(lane(x, l));
+    }
+  }
+}
+GS_FN int32_t highest(I32 x) {
+  int32_t out = lane(x, 0);
+  for (int l = 1; l < GS_LANES; ++l) out = lane(x, l) > out ? lane(x, l) : out;
+  return out;
+}
+#endif
+
+// ---- Leaves: parameters and captured arrays ----------------------------------------------------
+
+// An array as the kernel gets it: shared by all trajectories, or with one entry per trajectory in
+// its last axis. Which of the two is decided at run time, so that it needs no other kernel.
+struct LeafArgument {
+  void* data;
+  int64_t per_lane;
+};
+
+// One leaf seen by the lanes of a pack.
+template <class T, class S>
+struct LeafView {
+  const S* data;
+  Lanes lanes;
+  bool per_lane;
+
+  GS_FN LeafView(const LeafArgument& leaf, const Lanes& where)
+      : data(static_cast<const S*>(leaf.data)), lanes(where), per_lane(leaf.per_lane != 0) {}
+
+  GS_FN T operator[](int64_t entry) const {
+    return per_lane ? load<T>(data, entry, lanes) : T(static_cast<scalar_of<T>>(data[entry]));
+  }
+};
+
+// A leaf entry whose index differs from lane to lane.
+template <class T, class S, class I>
+GS_FN T load(const LeafView<T, S>& leaf, I entry) {
+  T out;
+  for (int l = 0; l < GS_LANES; ++l) {
+    const int64_t e = static_cast<int64_t>(lane(entry, l));
+    const int64_t i = leaf.per_lane ? e * leaf.lanes.total + index_of(leaf.lanes, l) : e;
+    set_lane(out, l, static_cast<scalar_of<T>>(leaf.data[i]));
+  }
+  return out;
+}
+
+}  // namespace gs

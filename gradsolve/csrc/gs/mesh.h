@@ -1,0 +1,53 @@
+// A recorded mesh, read by the lanes of a pack. Times are the user's: they run from t0 to t1 in
+// either direction.
+
+#pragma once
+
+#include "lanes.h"
+
+namespace gs {
+
+struct Mesh {
+  const Scalar* times;
+  Lanes lanes;
+  Real t0;
+  Real end;       // where the last recorded step ends: t1, or the last time that was reached
+  Real direction;
+  I32 num_steps;
+  Mask succeeded;
+
+  template <class Arguments>
+  GS_FN Mesh(const Arguments& a, const Lanes& where) : times(a.times), lanes(where) {
+    t0 = load<Real>(a.t0, 0, lanes);
+    const Real t1 = load<Real>(a.t1, 0, lanes);
+    direction = select(t1 < t0, Real(-1), Real(1));
+    num_steps = load<I32>(a.num_steps, 0, lanes);
+    succeeded = load<I32>(a.status, 0, lanes) == I32(0);
+    const Real reached = load_rows<Real>(times, num_steps, lanes);
+    end = select(succeeded, t1, select(num_steps == I32(0), t0, reached));
+  }
+
+  GS_FN Mask takes(int32_t row) const { return I32(row) < num_steps; }
+
+  // Start and end of step `row`; past the last step both are the end.
+  GS_FN Real start(int32_t row) const {
+    if (row == 0) return select(takes(0), t0, end);
+    return select(takes(row), interior(row), end);
+  }
+  GS_FN Real finish(int32_t row) const {
+    return select(I32(row + 1) < num_steps, interior(row + 1), end);
+  }
+
+ private:
+  // Rows past the end of a lane's mesh need not exist.
+  GS_FN Real interior(int32_t row) const {
+    const I32 there = min(I32(row), num_steps);
+#if GS_LANES == 1
+    return load_rows<Real>(times, there, lanes);
+#else
+    return all(takes(row)) ? load<Real>(times, row, lanes) : load_rows<Real>(times, there, lanes);
+#endif
+  }
+};
+
+}  // namespace gs
