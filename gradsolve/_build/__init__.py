@@ -1,4 +1,6 @@
 from .cache import BUILD_COUNTS as BUILD_COUNTS
+from .cubin import Resources as Resources
+from .cubin import cubin_resources as cubin_resources
 from .errors import CacheDirectoryError as CacheDirectoryError
 from .errors import CompilationError as CompilationError
 from .errors import CompilerNotFoundError as CompilerNotFoundError
@@ -6,3 +8,4 @@ from .host import HostCompiler as HostCompiler
 from .host import build_host_library as build_host_library
 from .host import host_compiler as host_compiler
 from .key import BuildKey as BuildKey
+from .nvrtc import build_cubin as build_cubin

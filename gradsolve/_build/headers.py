@@ -4,6 +4,7 @@ import functools
 import importlib.resources
 from collections.abc import Iterator, Mapping
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from types import MappingProxyType
 
 from .key import digest_of
@@ -30,6 +31,14 @@ def headers() -> Mapping[str, str]:
 def headers_digest() -> str:
     """Identifies names and contents of all headers."""
     return digest_of(*(part for item in headers().items() for part in item))
+
+
+def write_sources(directory: Path, name: str, source: str) -> None:
+    """Writes a source, and beside it the headers under the names by which it includes them."""
+    for path, text in {**headers(), name: source}.items():
+        file = directory / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
 
 
 def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, str]]:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from .. import _env
 from .cache import cached_file, keep_failed
 from .errors import CompilerNotFoundError, compilation_error, joined
-from .headers import headers, headers_digest
+from .headers import headers_digest, write_sources
 from .key import BuildKey, digest_of
 
 _NAMES = ("c++", "g++", "clang++")
@@ -109,10 +109,7 @@ def build_host_library(source: str, compiler: HostCompiler, defines: tuple[str, 
 
     def compile_into(work: Path) -> Path:
         # Fixed names, relative to a private directory: the binary does not depend on its place.
-        for name, text in {**headers(), _SOURCE: source}.items():
-            path = work / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+        write_sources(work, _SOURCE, source)
         done = _run(command, work)
         library = work / _LIBRARY
         if done.problem is None and library.exists():
