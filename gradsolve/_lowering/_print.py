@@ -1,0 +1,293 @@
+"""From the intermediate representation to C++ statements.
+
+The text is the same for CUDA threads and for packs of lanes: it uses only the lane types of
+`csrc/gs/lanes.h` and the functions of `csrc/gs/math.h`. Branches run if any lane wants them, and
+each lane selects its own results.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ._ir import Block, Function, Loop, Op, Value
+from ._passes import remove_dead_code
+
+_TYPES = {
+    np.dtype(np.bool_): "Mask",
+    np.dtype(np.int32): "I32",
+    np.dtype(np.int64): "I64",
+    np.dtype(np.uint32): "U32",
+    np.dtype(np.uint64): "U64",
+    np.dtype(np.float32): "F32",
+    np.dtype(np.float64): "F64",
+}
+
+_INFIX = {
+    Op.ADD: "+",
+    Op.SUB: "-",
+    Op.MUL: "*",
+    Op.DIV: "/",
+    Op.EQ: "==",
+    Op.NE: "!=",
+    Op.LT: "<",
+    Op.LE: "<=",
+    Op.GT: ">",
+    Op.GE: ">=",
+    Op.AND: "&",
+    Op.OR: "|",
+    Op.XOR: "^",
+}
+
+# Functions whose C++ name is not that of the operation.
+_FUNCTIONS = {
+    Op.REM: "remainder",
+    Op.EQ_TOTAL: "total_equal",
+    Op.LT_TOTAL: "total_less",
+    Op.LE_TOTAL: "total_less_equal",
+}
+
+
+@dataclass(frozen=True)
+class Sink:
+    """Where an entry of an output goes.
+
+    - `target`: the C++ text of something that can be assigned to.
+    - `accumulate`: whether the entry is added to what is there.
+    """
+
+    target: str
+    accumulate: bool = False
+
+
+def print_body(
+    function: Function,
+    *,
+    argument: Callable[[str, int | None], str],
+    leaf_entry: Callable[[int, int], str],
+    leaf_array: Callable[[int], str],
+    sinks: Sequence[Sequence[Sink | None]],
+    mask: str | None = None,
+) -> str:
+    """The statements that compute a function, indented by two spaces.
+
+    **Arguments:**
+
+    - `function`: as `lower` returns it.
+    - `argument`: the text of an argument, given its name and index.
+    - `leaf_entry`: the text of an entry of a leaf, given the leaf and the flat entry.
+    - `leaf_array`: the text of a leaf that is read at a computed place.
+    - `sinks`: for each output, one sink per entry in C order; without a sink (`None`) the entry is
+        not computed. The sinks are assigned after everything is computed, in order.
+    - `mask`: the text of a flag: loops need not finish in lanes where it is not set.
+    """
+    wanted: list[tuple[Value, Sink]] = []
+    for output, targets in zip(function.outputs, sinks, strict=True):
+        pairs = zip(output.flat, targets, strict=True)
+        wanted.extend((value, sink) for value, sink in pairs if sink is not None)
+    entries = np.empty(len(wanted), dtype=object)
+    entries[:] = [value for value, _ in wanted]
+    function = remove_dead_code(Function(function.inputs, (entries,), function.block))
+    printer = _Printer(argument, leaf_entry, leaf_array, mask)
+    printer.block(function.block)
+    for value, (_, sink) in zip(function.outputs[0], wanted, strict=True):
+        printer.store(value, sink)
+    return "".join(f"{line}\n" for line in printer.lines)
+
+
+class _Printer:
+    def __init__(
+        self,
+        argument: Callable[[str, int | None], str],
+        leaf_entry: Callable[[int, int], str],
+        leaf_array: Callable[[int], str],
+        mask: str | None,
+    ) -> None:
+        self.lines: list[str] = []
+        self._argument = argument
+        self._leaf_entry = leaf_entry
+        self._leaf_array = leaf_array
+        self._mask = mask
+        self._names: dict[Value, str] = {}
+        self._count = 0
+        self._indent = "  "
+
+    # ---- Statements -----------------------------------------------------------------------------
+
+    def block(self, block: Block) -> None:
+        """Prints the operations of a block."""
+        for position, value in enumerate(block.values):
+            if value.op is Op.BRANCHES:
+                self._branches(value, self._results(block, position))
+            elif value.op is Op.LOOP:
+                self._loop(value, self._results(block, position))
+            elif value.op is not Op.RESULT:
+                text = self._expression(value)
+                self._line(f"const {_TYPES[value.dtype]} {self._name(value)} = {text};")
+
+    def store(self, value: Value, sink: Sink) -> None:
+        """Prints the assignment of an entry of an output."""
+        if not sink.accumulate:
+            self._line(f"{sink.target} = {self._use(value)};")
+        elif not (value.is_constant and value.data == 0):
+            self._line(f"{sink.target} = {sink.target} + {self._use(value)};")
+
+    @staticmethod
+    def _results(block: Block, position: int) -> list[Value]:
+        # The builder puts the results right behind, in order.
+        owner = block.values[position]
+        results = []
+        for value in block.values[position + 1 :]:
+            if value.op is not Op.RESULT or value.args[0] is not owner:
+                break
+            results.append(value)
+        return results
+
+    def _branches(self, value: Value, results: Sequence[Value]) -> None:
+        for result in results:
+            self._line(f"{_TYPES[result.dtype]} {self._name(result)}{{}};")
+        outer = self._mask
+        for flag, block in zip(value.args, value.data, strict=True):
+            chosen = self._use(flag)
+            if outer is not None:
+                narrowed = self._new_name()
+                self._line(f"const Mask {narrowed} = {chosen} & {outer};")
+                chosen = narrowed
+            self._line(f"if (gs::any({chosen})) {{")
+            self._mask = chosen
+            self._enter()
+            self.block(block)
+            self._assign(chosen, results, block.outputs)
+            self._leave()
+            self._line("}")
+        self._mask = outer
+
+    def _loop(self, value: Value, results: Sequence[Value]) -> None:
+        loop: Loop = value.data
+        for carry, initial in zip(loop.carries, value.args, strict=True):
+            self._line(f"{_TYPES[carry.dtype]} {self._name(carry)} = {self._use(initial)};")
+        for result in results:
+            self._names[result] = self._names[loop.carries[result.data]]
+        outer = self._mask
+        active = self._new_name()
+        self._line(f"Mask {active} = {'Mask(true)' if outer is None else outer};")
+        self._line("for (;;) {")
+        self._mask = active
+        self._enter()
+        self.block(loop.condition)
+        self._line(f"{active} = {active} & {self._use(loop.condition.outputs[0])};")
+        self._line(f"if (!gs::any({active})) break;")
+        self.block(loop.body)
+        # The carries change together: one that another takes over is kept first.
+        outputs = []
+        for carry, output in zip(loop.carries, loop.body.outputs, strict=True):
+            if output in loop.carries and output is not carry:
+                copy = self._new_name()
+                self._line(f"const {_TYPES[output.dtype]} {copy} = {self._use(output)};")
+                outputs.append(copy)
+            else:
+                outputs.append(self._use(output))
+        for carry, text in zip(loop.carries, outputs, strict=True):
+            name = self._names[carry]
+            if text != name:
+                self._line(f"{name} = gs::select({active}, {text}, {name});")
+        self._leave()
+        self._line("}")
+        self._mask = outer
+
+    def _assign(self, flag: str, targets: Sequence[Value], values: Sequence[Value]) -> None:
+        for target, value in zip(targets, values, strict=True):
+            name = self._names[target]
+            self._line(f"{name} = gs::select({flag}, {self._use(value)}, {name});")
+
+    def _line(self, text: str) -> None:
+        self.lines.append(self._indent + text)
+
+    def _enter(self) -> None:
+        self._indent += "  "
+
+    def _leave(self) -> None:
+        self._indent = self._indent[:-2]
+
+    # ---- Expressions ----------------------------------------------------------------------------
+
+    def _new_name(self) -> str:
+        self._count += 1
+        return f"v{self._count - 1}"
+
+    def _name(self, value: Value) -> str:
+        name = self._names[value] = self._new_name()
+        return name
+
+    def _use(self, value: Value) -> str:
+        name = self._names.get(value)
+        if name is not None:
+            return name
+        if value.op is Op.CONSTANT:
+            return literal(value.data)
+        if value.op is Op.ARGUMENT:
+            return self._argument(*value.data)
+        assert value.op is Op.ENTRY, value
+        return self._leaf_entry(*value.data)
+
+    def _expression(self, value: Value) -> str:
+        args = [self._use(arg) for arg in value.args]
+        op, kind = value.op, value.args[0].dtype.kind
+        if op in _INFIX and not (op is Op.DIV and kind != "f"):
+            return f"{args[0]} {_INFIX[op]} {args[1]}"
+        text = self._special(value, args)
+        if text is not None:
+            return text
+        name = "divide" if op is Op.DIV else _FUNCTIONS.get(op, op.name.lower())
+        return f"gs::{name}({', '.join(args)})"
+
+    def _special(self, value: Value, args: Sequence[str]) -> str | None:
+        to = _TYPES[value.dtype]
+        kind = value.args[0].dtype.kind
+        match value.op:
+            case Op.NEG:
+                return f"-{args[0]}"
+            case Op.NOT:
+                return f"{'!' if kind == 'b' else '~'}{args[0]}"
+            case Op.FMS:
+                return f"gs::fma({args[0]}, {args[1]}, -{args[2]})"
+            case Op.FNMA:
+                return f"gs::fma(-{args[0]}, {args[1]}, {args[2]})"
+            case Op.CONVERT:
+                # A conversion in C++ leaves numbers out of range undefined.
+                saturates = kind == "f" and value.dtype.kind != "f"
+                return f"gs::{'truncate' if saturates else 'convert'}<{to}>({args[0]})"
+            case Op.BITCAST:
+                return f"gs::bit_cast<{to}>({args[0]})"
+            case Op.REDUCE_PRECISION:
+                exponent, mantissa = value.data
+                return f"gs::reduce_precision<{exponent}, {mantissa}>({args[0]})"
+            case Op.LOAD:
+                return f"gs::load({self._leaf_array(value.data)}, {args[0]})"
+        return None
+
+
+_SUFFIXES = {"I32": "", "I64": "ll", "U32": "u", "U64": "ull"}
+
+
+def literal(number: np.generic) -> str:
+    """A number in C++, without loss."""
+    name = _TYPES[number.dtype]
+    if number.dtype.kind == "b":
+        return f"Mask({'true' if number else 'false'})"
+    if number.dtype.kind in "iu":
+        digits, suffix = int(number), _SUFFIXES[name]
+        if number.dtype.kind == "i" and digits == np.iinfo(number.dtype).min:
+            # The digits of the smallest integer are no literal without their sign.
+            return f"{name}({digits + 1}{suffix} - 1)"
+        return f"{name}({digits}{suffix})"
+    if np.isnan(number):
+        return f"gs::quiet_nan<{name}>()"
+    if np.isinf(number):
+        return f"{'-' if number < 0 else ''}gs::infinity<{name}>()"
+    # The shortest decimals that read back as the same number, in its own precision.
+    digits = np.format_float_scientific(number, unique=True, trim="-")
+    plain = repr(float(digits))
+    if number.dtype.itemsize == 4:
+        return f"{name}({plain}f)"
+    return f"{name}({plain})"

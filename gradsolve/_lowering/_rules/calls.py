@@ -1,0 +1,80 @@
+"""Primitives that wrap a jaxpr: it is lowered in place."""
+
+from typing import Any
+
+from jax.extend.core import primitives
+
+from .._arrays import Operand
+from .._registry import Context, existing, lowers
+
+
+@lowers(*existing("jit", "pjit"))
+def _jit(
+    context: Context,
+    *operands: Operand,
+    jaxpr: Any,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    in_layouts: Any = None,
+    out_layouts: Any = None,
+    donated_invars: Any = None,
+    ctx_mesh: Any = None,
+    name: Any = None,
+    keep_unused: Any = None,
+    inline: Any = None,
+    compiler_options_kvs: Any = None,
+) -> list[Operand]:
+    # The rest says where and how XLA compiles it.
+    return context.run(jaxpr.jaxpr, jaxpr.consts, operands)
+
+
+@lowers(*existing("closed_call", "call"))
+def _closed_call(
+    context: Context, *operands: Operand, call_jaxpr: Any, name: Any = None
+) -> list[Operand]:
+    return _run(context, call_jaxpr, operands)
+
+
+@lowers(primitives.remat_p)
+def _remat(
+    context: Context,
+    *operands: Operand,
+    jaxpr: Any,
+    prevent_cse: Any = None,
+    differentiated: Any = None,
+    policy: Any = None,
+) -> list[Operand]:
+    # What is kept and what is computed again was decided when the jaxpr was differentiated.
+    return _run(context, jaxpr, operands)
+
+
+@lowers(primitives.custom_jvp_call_p)
+def _custom_jvp_call(
+    context: Context,
+    *operands: Operand,
+    call_jaxpr: Any,
+    jvp_jaxpr_fun: Any = None,
+    num_consts: Any = None,
+    symbolic_zeros: Any = None,
+) -> list[Operand]:
+    # A jaxpr that still holds the call is not differentiated any more.
+    return _run(context, call_jaxpr, operands)
+
+
+@lowers(primitives.custom_vjp_call_p)
+def _custom_vjp_call(
+    context: Context,
+    *operands: Operand,
+    call_jaxpr: Any,
+    fwd_jaxpr_thunk: Any = None,
+    bwd: Any = None,
+    num_consts: Any = None,
+    out_trees: Any = None,
+    symbolic_zeros: Any = None,
+) -> list[Operand]:
+    return _run(context, call_jaxpr, operands)
+
+
+def _run(context: Context, jaxpr: Any, operands: tuple[Operand, ...]) -> list[Operand]:
+    consts = getattr(jaxpr, "consts", ())
+    return context.run(getattr(jaxpr, "jaxpr", jaxpr), consts, operands)
