@@ -38,9 +38,11 @@ def cubin_resources(cubin: bytes) -> dict[str, Resources]:
 
     `ValueError` if the bytes are not a cubin of a known layout.
     """
+    if cubin[:6] != b"\x7fELF\x02\x01":
+        raise ValueError(f"A CUDA binary is a 64-bit ELF file, which does not begin {cubin[:6]!r}.")
     try:
         return _read(cubin)
-    except (struct.error, KeyError, IndexError, UnicodeDecodeError) as error:
+    except (struct.error, KeyError, IndexError, ValueError) as error:
         raise ValueError("These bytes are no CUDA binary of a known layout.") from error
 
 
@@ -52,8 +54,6 @@ class _Section(NamedTuple):
 
 
 def _read(cubin: bytes) -> dict[str, Resources]:
-    if cubin[:6] != b"\x7fELF\x02\x01":
-        raise ValueError(f"A CUDA binary is a 64-bit ELF file, got {cubin[:6]!r}.")
     sections, by_name = _sections(cubin)
     symbols = list(_symbols(cubin, by_name[".symtab"], sections))
     registers: dict[int, int] = {}

@@ -53,6 +53,8 @@ def _problem_of_creating(path: Path) -> str | None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir(mode=0o700, exist_ok=True)
+    except FileExistsError:
+        return "something that is no directory has its name, or its parent's"
     except OSError as error:
         return error.strerror or str(error)
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
@@ -76,21 +78,16 @@ def _check_private(path: Path) -> None:
         )
 
 
-@functools.cache  # one directory, and one warning, for all reasons that a process meets
-def _made_temporary_directory() -> Path:
+@functools.cache  # one directory and one warning for each reason
+def _temporary_directory(reason: str) -> Path:
+    warnings.warn(
+        f"Kernels are compiled anew in every process, because they cannot be kept ({reason}). "
+        f"{_REMEDY}",
+        stacklevel=2,
+    )
     path = Path(tempfile.mkdtemp(prefix=f"{_NAME}-"))
     atexit.register(_remove, path, os.getpid())
     return path
-
-
-def _temporary_directory(reason: str) -> Path:
-    if _made_temporary_directory.cache_info().currsize == 0:
-        warnings.warn(
-            f"Kernels are compiled anew in every process, because they cannot be kept ({reason}). "
-            f"{_REMEDY}",
-            stacklevel=2,
-        )
-    return _made_temporary_directory()
 
 
 def _remove(path: Path, owner: int) -> None:

@@ -10,8 +10,9 @@ import shlex
 import shutil
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from .. import _env
@@ -36,11 +37,26 @@ _FLAGS = (
     "-pthread",
     "-pipe",
 )
-# Compilers differ in how they are asked for this machine's instructions; the last one is not.
+# Compilers differ in how they are asked for this machine's instructions; what refuses both options
+# is not asked. Nor is a compiler that the user chose together with such an option.
 _NATIVE_FLAGS = (("-march=native",), ("-mcpu=native",), ())
+_TARGET_OPTIONS = ("-march=", "-mcpu=")
+
+# What they change is part of a compiler's identity.
+_VARIABLES_OF_COMPILERS = (
+    "CCC_OVERRIDE_OPTIONS",
+    "COMPILER_PATH",
+    "CPATH",
+    "CPLUS_INCLUDE_PATH",
+    "GCC_EXEC_PREFIX",
+    "LIBRARY_PATH",
+    "PATH",
+    "SDKROOT",
+)
 
 _SOURCE = "kernel.cpp"
 _LIBRARY = "kernel.so"
+_NO_CHANGES: Mapping[str, str] = MappingProxyType({})
 _DEFINITION = re.compile(r"[A-Za-z_]\w*(=.*)?", re.ASCII)
 
 
@@ -110,7 +126,8 @@ def build_host_library(source: str, compiler: HostCompiler, defines: tuple[str, 
     def compile_into(work: Path) -> Path:
         # Fixed names, relative to a private directory: the binary does not depend on its place.
         write_sources(work, _SOURCE, source)
-        done = _run(command, work)
+        # What a compiler that is killed leaves in its temporary directory goes with the work's.
+        done = _run(command, work, {"TMPDIR": str(work)})
         library = work / _LIBRARY
         if done.problem is None and library.exists():
             return library
@@ -129,10 +146,8 @@ def _find_command(choice: str | None) -> tuple[str, ...]:
     asked = _env.cxx() if choice is None else (choice, "the argument")
     if asked is not None:
         text, origin = asked
-        # A path may contain spaces; otherwise they separate the program from its options.
-        whole = shutil.which(text)
-        words = [text] if whole else shlex.split(text)
-        program = whole or (shutil.which(words[0]) if words else None)
+        words = _words(text)
+        program = shutil.which(words[0]) if words else None
         if program is None:
             raise CompilerNotFoundError(
                 f"The C++ compiler {text!r}, asked for by {origin}, was not found. Name one that "
@@ -150,10 +165,17 @@ def _find_command(choice: str | None) -> tuple[str, ...]:
     )
 
 
+def _words(command: str) -> list[str]:
+    if shutil.which(command):  # a path that contains spaces
+        return [command]
+    try:
+        return shlex.split(command)
+    except ValueError:  # a quote without its partner: no such program
+        return []
+
+
 def _relevant_environment() -> tuple[tuple[str, str | None], ...]:
-    """Variables that compilers read; what they change is in the identity."""
-    names = ("CPATH", "CPLUS_INCLUDE_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "PATH", "SDKROOT")
-    return tuple((name, os.environ.get(name)) for name in names)
+    return tuple((name, os.environ.get(name)) for name in _VARIABLES_OF_COMPILERS)
 
 
 @functools.lru_cache(maxsize=32)
@@ -167,9 +189,11 @@ def _probe(
     Its report (`-v`) has the version, the resolved processor and the include path.
     """
     del environment
-    answer = _ask(command, _NATIVE_FLAGS[0])
-    for native in _NATIVE_FLAGS[1:]:
-        if answer.done.problem is not None:
+    targeted = any(word.startswith(_TARGET_OPTIONS) for word in command[1:])
+    first, *others = _NATIVE_FLAGS[-1:] if targeted else _NATIVE_FLAGS
+    answer = _ask(command, first)
+    for native in others:
+        if answer.done.refused:
             answer = _ask(command, native)
     flags, query, done = answer
     if done.problem is not None:
@@ -207,21 +231,23 @@ class _Done:
     problem: str | None  # completes "The compiler ..."
     stdout: str
     stderr: str
+    refused: bool = False  # it came to its own end, and failed
 
 
-def _run(command: Sequence[str], directory: Path) -> _Done:
+def _run(
+    command: Sequence[str], directory: Path, environment: Mapping[str, str] = _NO_CHANGES
+) -> _Done:
     seconds = _env.compile_timeout()
-    # One language for messages, so that the identity does not depend on the user's.
-    environment = {**os.environ, "LC_ALL": "C"}
     try:
         process = subprocess.Popen(
             command,
             cwd=directory,
-            env=environment,
+            # One language for messages, so that the identity does not depend on the user's.
+            env={**os.environ, "LC_ALL": "C", **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
+            encoding="utf-8",
             errors="replace",
             start_new_session=True,  # a compiler is several processes, and they end together
         )
@@ -241,7 +267,8 @@ def _run(command: Sequence[str], directory: Path) -> _Done:
         except BaseException:  # an interrupt: the compiler, in its own session, did not see it
             _kill_group(process)
             raise
-    return _Done(_problem_of(process.returncode), stdout, stderr)
+    status = process.returncode
+    return _Done(_problem_of(status), stdout, stderr, refused=status > 0)
 
 
 def _kill_group(process: subprocess.Popen[str]) -> None:
