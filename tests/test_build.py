@@ -511,6 +511,5 @@ def test_whatever_changes_the_binary_is_another_entry(compiler, monkeypatch):
 def test_headers_are_the_packages_files():
     folder = _ROOT / "gradsolve" / "csrc"
     files = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*.h")}
-    # Sorted, so that the digest is the same on every file system.
     assert list(headers.headers()) == sorted(files)
     assert dict(headers.headers()) == files

@@ -19,7 +19,8 @@ def headers() -> Mapping[str, str]:
     They are read once. Compilers are given these texts, not the files, so that what is compiled is
     what the key of a build says, also when a file changes meanwhile or lies in an archive.
     """
-    found = dict(_walk(importlib.resources.files(_PACKAGE).joinpath("csrc"), ""))
+    # Sorted, so that the digest is the same on every file system.
+    found = dict(sorted(_walk(importlib.resources.files(_PACKAGE).joinpath("csrc"), "")))
     if not found:
         raise FileNotFoundError(
             f"The C++ headers of {_PACKAGE} are missing from its installation (no `csrc/*.h` in "
@@ -44,7 +45,7 @@ def write_sources(directory: Path, name: str, source: str) -> None:
 def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, str]]:
     if not folder.is_dir():
         return
-    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+    for entry in folder.iterdir():
         if entry.is_dir():
             yield from _walk(entry, f"{prefix}{entry.name}/")
         elif entry.name.endswith(".h"):
