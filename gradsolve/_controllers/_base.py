@@ -1,6 +1,7 @@
 """What a step size controller is."""
 
 import abc
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
@@ -41,6 +42,20 @@ class AbstractController(eqx.Module):
     @abc.abstractmethod
     def bind(self, layout: StateLayout) -> "AbstractController":
         """The controller with its arrays checked and flattened for this state."""
+
+    @abc.abstractmethod
+    def first_step(
+        self,
+        field: Callable[[LaneTime, LaneState], LaneState],
+        window: Window,
+        y0: LaneState,
+        f0: LaneState,
+        error_order: float | None,
+    ) -> LaneTime | None:
+        """The length of the first attempt where the user gives none.
+
+        `None` for a controller whose steps are given. `f0` is `field(window.t0, y0)`.
+        """
 
     @abc.abstractmethod
     def init(self, window: Window, dt0: LaneTime | None) -> tuple[LaneTime, Any]:

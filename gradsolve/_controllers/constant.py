@@ -1,5 +1,6 @@
 """Steps of one length."""
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import equinox as eqx
@@ -36,6 +37,16 @@ class ConstantStep(AbstractController):
         t0, t1 = window
         fraction = step.astype(t0.dtype) / steps.astype(t0.dtype)
         return jnp.where(step >= steps, t1, t0 + (t1 - t0) * fraction)
+
+    def first_step(
+        self,
+        field: Callable[[LaneTime, LaneState], LaneState],
+        window: Window,
+        y0: LaneState,
+        f0: LaneState,
+        error_order: float | None,
+    ) -> None:
+        return None
 
     def init(self, window: Window, dt0: LaneTime | None) -> tuple[LaneTime, tuple[Array, Array]]:
         del dt0

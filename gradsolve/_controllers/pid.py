@@ -13,6 +13,7 @@ from .._custom_types import Array, ArrayLike, Float, LaneFlag, LaneState, LaneTi
 from .._ensemble.layout import StateLayout
 from ._base import AbstractController, Decision, Window
 from ._checks import check_positive
+from .initial_step import hairer_step
 from .norms import rms_norm
 
 Tolerance = PyTree[Float[ArrayLike, "..."]]
@@ -112,6 +113,17 @@ class PIDController(AbstractController):
         assert self._layout is not None
         unflatten = self._layout.unflatten
         return jax.vmap(lambda column: self.norm(unflatten(column)), in_axes=-1)(x)
+
+    def first_step(
+        self,
+        field: Callable[[LaneTime, LaneState], LaneState],
+        window: Window,
+        y0: LaneState,
+        f0: LaneState,
+        error_order: float | None,
+    ) -> LaneTime:
+        assert error_order is not None
+        return hairer_step(self.scale, self.scaled_norm, field, window, y0, f0, error_order)
 
     def init(self, window: Window, dt0: LaneTime | None) -> tuple[LaneTime, _Memory]:
         assert dt0 is not None

@@ -1,5 +1,6 @@
 """Steps between given times."""
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import equinox as eqx
@@ -54,6 +55,16 @@ class StepTo(AbstractController):
         # Times are given as the user counts them; inside, time runs forwards.
         reverse = jnp.sign(ts[1] - ts[0])
         return jnp.where(jnp.isfinite(t), reverse * t, t1)
+
+    def first_step(
+        self,
+        field: Callable[[LaneTime, LaneState], LaneState],
+        window: Window,
+        y0: LaneState,
+        f0: LaneState,
+        error_order: float | None,
+    ) -> None:
+        return None
 
     def init(self, window: Window, dt0: LaneTime | None) -> tuple[LaneTime, Array]:
         del dt0

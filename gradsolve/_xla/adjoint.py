@@ -22,9 +22,9 @@ from .._custom_types import (
 )
 from .._ensemble.field import EnsembleField
 from .._ensemble.program import Program
+from .._step_control import forward_times
 from .checkpoints import Checkpoints, checkpoint_spacing, load_checkpoint
 from .outputs import owns_output, pull_outputs
-from .record import forward_times
 from .replay import mesh_rows
 
 # Shared leaves of at most this many numbers in total get one cotangent per lane, summed once at

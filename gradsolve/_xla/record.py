@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from .. import _results as codes
-from .._controllers import Decision, PIDController, Window
+from .._controllers import Window
 from .._custom_types import (
     Array,
     Int,
@@ -21,8 +21,8 @@ from .._custom_types import (
 )
 from .._ensemble.program import Program
 from .._integrators import Step
+from .._step_control import begin, forward_times, judge
 from .checkpoints import Checkpoints, empty_checkpoints, save_checkpoint
-from .initial_step import initial_step
 from .outputs import write_outputs
 
 
@@ -66,40 +66,6 @@ class _Carry(NamedTuple):
     checkpoints: Checkpoints | None
 
 
-def forward_times(
-    t0: LaneTime, t1: LaneTime, ts: OutputTimes | None
-) -> tuple[LaneTime, LaneTime, LaneTime, OutputTimes | None]:
-    """Direction of each lane, and its times turned so that they run forwards; padding is `inf`."""
-    direction = jnp.where(t1 < t0, -1, 1).astype(t0.dtype)
-    if ts is not None:
-        ts = jnp.where(jnp.isinf(ts), jnp.inf, direction * ts)
-    return direction, direction * t0, direction * t1, ts
-
-
-def clip_floor(t1: LaneTime) -> LaneTime:
-    """`t1` less 100 units in the last place: from there on a step goes to `t1` itself.
-
-    Consecutive floating-point numbers of one sign are consecutive integers when their bits are
-    read as such.
-    """
-    integer = jnp.int64 if t1.dtype == jnp.float64 else jnp.int32
-    lowest = jnp.iinfo(integer).min
-    bits = jax.lax.bitcast_convert_type(t1, integer)
-    ordered = jnp.where(bits < 0, lowest - bits, bits) - 100
-    return jax.lax.bitcast_convert_type(jnp.where(ordered < 0, lowest - ordered, ordered), t1.dtype)
-
-
-def clip_to_end(
-    t: LaneTime, t_next: LaneTime, t1: LaneTime, floor: LaneTime, accepted: LaneFlag
-) -> LaneTime:
-    """Ends the next step at `t1` if it would go past it, or nearly so.
-
-    After a rejection half of the rest is taken, so that the step does get smaller.
-    """
-    clipped = jnp.where(accepted, t1, t + 0.5 * (t1 - t))
-    return jnp.where(t_next > floor, clipped, t_next)
-
-
 def isolate(value: Any) -> Any:
     """Asks the compiler not to fuse a step with its surroundings, which differ in a replay.
 
@@ -119,26 +85,16 @@ def record(
     """Solves adaptively and records the accepted times."""
     integrator = program.integrator
     controller = program.controller(leaves, is_lane)
+    error_order = integrator.error_order
     y0 = inputs.y0
     direction, t0, t1, ts = forward_times(inputs.t0, inputs.t1, inputs.ts)
     field = program.field(leaves, is_lane, direction)
     window = Window(t0, t1)
-    floor = clip_floor(t1)
     lanes = jnp.arange(t0.shape[0])
     capacity = program.capacity
-
-    f0 = field(t0, y0)
-    defined = jnp.all(jnp.isfinite(f0) & jnp.isfinite(y0), axis=0)
-    dt0 = inputs.dt0
-    if dt0 is None and isinstance(controller, PIDController):
-        assert integrator.error_order is not None
-        dt0 = initial_step(controller, field, window, y0, f0, integrator.error_order)
-    t_next, controller_state = controller.init(window, dt0)
-    t_next = jnp.minimum(t_next, t1)
-    empty = t0 == t1  # one step of length zero, so that the window's ends have derivatives
-    underflow = defined & ~empty & ~(t_next > t0)
-    status = jnp.where(defined, codes.SUCCESSFUL, codes.NONFINITE)
-    status = jnp.where(underflow, codes.STEP_SIZE_UNDERFLOW, status)
+    t_next, floor, status, controller_state = begin(
+        controller, field, error_order, window, inputs.dt0, y0, field(t0, y0)
+    )
 
     zeros = jnp.zeros(t0.shape, jnp.int32)
     times = jnp.zeros((capacity + 1, *t0.shape), t0.dtype).at[0].set(t0)
@@ -156,7 +112,7 @@ def record(
         y=y0,
         memo=memo,
         controller=controller_state,
-        status=status.astype(jnp.int32),
+        status=status,
         num_accepted=zeros,
         num_rejected=zeros,
         next_output=zeros,
@@ -172,23 +128,22 @@ def record(
     def body(carry: _Carry) -> _Carry:
         t, attempted, y, memo = isolate((carry.t, carry.t_next, carry.y, carry.memo))
         step: Step = isolate(integrator.step(field, t, attempted, y, memo))
-        finite = jnp.all(jnp.isfinite(step.y1), axis=0)
-        if step.solved is not None:
-            finite = finite & step.solved
-        y1 = jnp.where(finite, step.y1, jnp.nan)
-        decision: Decision = controller.adapt(
-            window, t, attempted, y, y1, step.error, integrator.error_order, carry.controller
+        verdict = judge(
+            controller,
+            error_order,
+            window,
+            floor,
+            t,
+            attempted,
+            y,
+            step.y1,
+            step.error,
+            step.solved,
+            carry.controller,
         )
-        accepted = carry.active & decision.accept & finite
-        rejected = carry.active & ~accepted
-        t_new = jnp.where(accepted, attempted, t)
-        t_next = clip_to_end(t_new, decision.t_next, t1, floor, accepted)
-        done = accepted & (attempted >= t1)
-
-        stuck = carry.active & ~done & (decision.underflow | ~(t_next > t_new))
-        hopeless = rejected & (stuck | decision.forced)
-        status = jnp.where(stuck, codes.STEP_SIZE_UNDERFLOW, carry.status)
-        status = jnp.where(hopeless & ~finite, codes.NONFINITE, status).astype(jnp.int32)
+        accepted = carry.active & verdict.accepted
+        rejected = carry.active & ~verdict.accepted
+        status = jnp.where(carry.active, verdict.status, carry.status)
 
         num_accepted = carry.num_accepted + accepted.astype(jnp.int32)
         row = jnp.where(accepted, num_accepted, capacity + 1)  # past the end: not written
@@ -208,12 +163,12 @@ def record(
         advance = lambda new, old: jnp.where(carry.active, new, old)
         return _Carry(
             attempts=carry.attempts + 1,
-            active=carry.active & ~done & (status == codes.SUCCESSFUL),
-            t=t_new,
-            t_next=advance(t_next, carry.t_next),
+            active=carry.active & ~verdict.done & (status == codes.SUCCESSFUL),
+            t=keep(attempted, t),
+            t_next=advance(verdict.t_next, carry.t_next),
             y=keep(step.y1, carry.y),
             memo=jax.tree_util.tree_map(keep, step.memo, carry.memo),
-            controller=jax.tree_util.tree_map(advance, decision.state, carry.controller),
+            controller=jax.tree_util.tree_map(advance, verdict.controller, carry.controller),
             status=status,
             num_accepted=num_accepted,
             num_rejected=carry.num_rejected + rejected.astype(jnp.int32),

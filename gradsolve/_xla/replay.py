@@ -18,9 +18,10 @@ from .._custom_types import (
     OutputTimes,
 )
 from .._ensemble.program import Program
+from .._step_control import forward_times
 from .checkpoints import Checkpoints, empty_checkpoints, save_checkpoint
 from .outputs import write_outputs
-from .record import forward_times, isolate
+from .record import isolate
 
 
 class ReplayInputs(NamedTuple):

@@ -3,7 +3,7 @@
 
 #pragma once
 
-#include "lanes.h"
+#include "gs/lanes.h"
 
 namespace gs {
 

@@ -10,7 +10,7 @@
 
 #pragma once
 
-#include "lanes.h"
+#include "gs/lanes.h"
 
 namespace gs {
 

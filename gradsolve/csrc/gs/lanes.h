@@ -426,7 +426,9 @@ using Real = F32;
 #endif
 using Scalar = scalar_of<Real>;
 
-constexpr Scalar kInfinity = static_cast<Scalar>(__builtin_huge_val());
+// The one spelling that g++, clang and NVRTC all have.
+constexpr Scalar kInfinity = static_cast<Scalar>(__builtin_bit_cast(double, 0x7ff0000000000000ull));
+constexpr Scalar kNan = static_cast<Scalar>(__builtin_bit_cast(double, 0x7ff8000000000000ull));
 
 // ---- Lanes in memory ---------------------------------------------------------------------------
 

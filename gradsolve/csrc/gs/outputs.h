@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "lanes.h"
+#include "gs/lanes.h"
 
 namespace gs {
 

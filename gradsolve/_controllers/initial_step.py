@@ -1,15 +1,17 @@
 """The first step when none is given."""
 
+from collections.abc import Callable
+
 import jax.numpy as jnp
 
-from .._controllers import PIDController, Window
 from .._custom_types import LaneState, LaneTime
-from .._ensemble.field import EnsembleField
+from ._base import Window
 
 
-def initial_step(
-    controller: PIDController,
-    field: EnsembleField,
+def hairer_step(
+    tolerance: Callable[[LaneState], LaneState],
+    norm: Callable[[LaneState], LaneTime],
+    field: Callable[[LaneTime, LaneState], LaneState],
     window: Window,
     y0: LaneState,
     f0: LaneState,
@@ -23,15 +25,15 @@ def initial_step(
     window where the state or its derivative is tiny.
     """
     length = window.t1 - window.t0
-    scale = controller.scale(y0)
+    scale = tolerance(y0)
     scale = jnp.where(scale == 0, 1, scale)  # no absolute tolerance, and a component that is zero
-    d0 = controller.scaled_norm(y0 / scale)
-    d1 = controller.scaled_norm(f0 / scale)
+    d0 = norm(y0 / scale)
+    d1 = norm(f0 / scale)
     tiny = (d0 < 1e-5) | (d1 * length < 1e-5)
     unit = jnp.where(tiny, length, d0 / jnp.where(tiny, 1, d1))
     h0 = jnp.minimum(jnp.where(tiny, 1e-6, 0.01) * unit, length)
     f1 = field(window.t0 + h0, y0 + h0 * f0)
-    d2 = controller.scaled_norm((f1 - f0) / scale) / jnp.where(h0 == 0, 1, h0)
+    d2 = norm((f1 - f0) / scale) / jnp.where(h0 == 0, 1, h0)
     largest = jnp.maximum(d1 * unit, d2 * unit * unit)
     flat = largest <= 1e-15
     h1 = jnp.where(

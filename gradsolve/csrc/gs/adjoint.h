@@ -1,0 +1,175 @@
+// The discrete adjoint: the recorded steps backwards, each transposed.
+//
+// The lanes of a pack, or of a warp, walk the rows of the mesh downwards together, so that what they
+// read lies side by side in memory; a lane with fewer steps waits. A lane takes part in a row only
+// if it recorded that step and a cotangent has reached it: where it failed, the field's derivative
+// may be infinite, and zero times that is not zero.
+
+#pragma once
+
+#include "gs/mesh.h"
+#include "gs/record.h"
+
+namespace gs {
+
+// The highest row among the trajectories that run in lockstep.
+GS_FN int32_t highest_in_warp(I32 x) {
+  int32_t out = highest(x);
+#if GS_CUDA
+  for (int offset = 16; offset > 0; offset /= 2) {
+    const int32_t other = __shfl_xor_sync(0xffffffffu, out, offset);
+    out = other > out ? other : out;
+  }
+#endif
+  return out;
+}
+
+// The cotangents of one pack that its trajectories share with others, to be summed by the caller;
+// those of leaves with an entry per lane are stored.
+template <class P>
+GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, const Lanes& lanes,
+                   Real* ct_p) {
+  using Method = typename P::Method;
+  constexpr int dim = P::dim;
+  const typename P::Parameters p(a.leaves.leaf, lanes);
+  const Mesh mesh(a, lanes);
+  const int32_t every = static_cast<int32_t>(a.checkpoint_every);
+  const OutputTimes outputs{a.ts, static_cast<int32_t>(a.num_outputs), lanes, mesh.direction};
+
+  Real ct[dim];
+  for_each<dim>([&](auto c) GS_LAMBDA {
+    ct[c] = Real(0);
+    if constexpr (P::with_end) {
+      ct[c] = select(mesh.succeeded, load<Real>(a.ct_y1, c, lanes), Real(0));
+    }
+  });
+  for_each<P::num_cotangents>([&](auto e) GS_LAMBDA { ct_p[e] = Real(0); });
+  Real ct_t0(0), ct_t1(0);
+
+  // The latest output that was reached, -1 for none.
+  I32 last_output(-1);
+  Real last_time(kInfinity);
+  if constexpr (P::with_outputs) {
+    const Real end = mesh.direction * mesh.end;
+    for (int32_t m = 0; m < outputs.count; ++m) {
+      const Mask reached = (outputs.forward(I32(m)) <= end) & (mesh.num_steps > I32(0));
+      last_output = select(reached, I32(m), last_output);
+      if (P::with_output_times) store(a.ct_ts, m, lanes, Real(0));
+    }
+    if (outputs.count > 0) last_time = outputs.forward(last_output);
+  }
+
+  const int32_t rows = highest_in_warp(mesh.num_steps);
+  int32_t segment_end = rows;  // states of the rows from here on need no segment any more
+  for (int32_t row = rows - 1; row >= 0; --row) {
+    const Mask taken = mesh.takes(row) & lanes.valid;
+    const Scalar* states = a.checkpoints;
+    int32_t block = row;
+    if (every > 1) {
+      const int32_t first = row / every * every;
+      if (first < segment_end) {
+        // Re-integrates the steps after a checkpoint.
+        segment_end = first;
+        Real y[dim], k[Method::all_stages][dim];
+        for_each<dim>([&](auto c) GS_LAMBDA {
+          y[c] = load<Real>(a.checkpoints, static_cast<int64_t>(first / every) * dim + c, lanes);
+        });
+        for (int32_t inner = first; inner <= row; ++inner) {
+          for_each<dim>([&](auto c) GS_LAMBDA {
+            store(a.segment, static_cast<int64_t>(inner - first) * dim + c, lanes, y[c]);
+          });
+          if (inner < row && any(mesh.takes(inner))) {
+            const Real from = mesh.start(inner), to = mesh.finish(inner);
+            Real y1[dim];
+            Method::first_stage(p, from, y, k[0]);
+            Method::step(p, from, to, y, k, y1);
+            const Mask moves = mesh.takes(inner);
+            for_each<dim>([&](auto c) GS_LAMBDA { y[c] = select(moves, y1[c], y[c]); });
+          }
+        }
+      }
+      states = a.segment;
+      block = row - first;
+    }
+
+    const Real from = mesh.start(row), to = mesh.finish(row);
+    Mask live(false);
+    for_each<dim>([&](auto c) GS_LAMBDA { live = live | (ct[c] != Real(0)); });
+    const Real begin = mesh.direction * from;
+    Mask due(false);
+    if constexpr (P::with_outputs) {
+      due = taken & (last_output >= I32(0)) & ((last_time > begin) | Mask(row == 0));
+    }
+    live = taken & (live | due);
+    if (!any(live)) continue;
+    const bool outputs_here = any(due);
+
+    Real y[dim], k[Method::all_stages][dim];
+    for_each<dim>([&](auto c) GS_LAMBDA {
+      y[c] = load<Real>(states, static_cast<int64_t>(block) * dim + c, lanes);
+    });
+    Method::adj_forward(p, from, to, y, outputs_here, k);
+
+    Real lambda[dim];
+    for_each<dim>([&](auto c) GS_LAMBDA { lambda[c] = ct[c]; });
+    typename Method::OutputCotangents from_outputs;
+    if constexpr (P::with_outputs) {
+      from_outputs.clear();
+      while (any(due)) {
+        const Real t = select(due, mesh.direction * last_time, to);
+        const Mask at_end = t == to;
+        const I32 index = max(last_output, I32(0));
+        Real c_m[dim];
+        for_each<dim>([&](auto c) GS_LAMBDA {
+          const Real ct_out = load_rows<Real>(a.ct_ys, index * I32(dim) + I32(c), lanes);
+          c_m[c] = select(due, ct_out, Real(0));
+          lambda[c] = lambda[c] + select(at_end, c_m[c], Real(0));
+        });
+        const Real u = Method::adj_output(from, to, k, t, c_m, at_end, from_outputs);
+        if constexpr (P::with_output_times) store_rows(due, a.ct_ts, index, lanes, u);
+        last_output = last_output - convert<I32>(due);
+        last_time = outputs.forward(last_output);
+        due = due & (last_output >= I32(0)) & ((last_time > begin) | Mask(row == 0));
+      }
+    }
+
+    Real step_t0, step_t1;
+#if GS_LANES == 1
+    Method::adj_step(p, from, to, y, k, outputs_here, &from_outputs, lambda, step_t0, step_t1,
+                     ct_p);
+    for_each<dim>([&](auto c) GS_LAMBDA { ct[c] = lambda[c]; });
+#else
+    Real of_step[P::num_cotangents > 0 ? P::num_cotangents : 1];
+    for_each<P::num_cotangents>([&](auto e) GS_LAMBDA { of_step[e] = Real(0); });
+    Method::adj_step(p, from, to, y, k, outputs_here, &from_outputs, lambda, step_t0, step_t1,
+                     of_step);
+    for_each<P::num_cotangents>([&](auto e) GS_LAMBDA {
+      ct_p[e] = ct_p[e] + select(live, of_step[e], Real(0));
+    });
+    for_each<dim>([&](auto c) GS_LAMBDA { ct[c] = select(live, lambda[c], ct[c]); });
+#endif
+    if constexpr (P::with_times) {
+      if (row == 0) ct_t0 = select(live, step_t0, ct_t0);
+      const Mask last = live & mesh.succeeded & (mesh.num_steps == I32(row + 1));
+      ct_t1 = select(last, step_t1, ct_t1);
+    }
+  }
+
+  if (a.ct_y0 != nullptr) {
+    for_each<dim>([&](auto c) GS_LAMBDA { store(a.ct_y0, c, lanes, ct[c]); });
+  }
+  if constexpr (P::with_times) {
+    if (a.ct_t0 != nullptr) store(a.ct_t0, 0, lanes, ct_t0);
+    if (a.ct_t1 != nullptr) store(a.ct_t1, 0, lanes, ct_t1);
+  }
+  static_for<P::num_wanted>([&](auto leaf) GS_LAMBDA {
+    constexpr int L = decltype(leaf)::value;
+    constexpr int begin = P::wanted_begin[L], size = P::wanted_begin[L + 1] - begin;
+    if (a.ct_leaves.leaf[L].per_lane) {
+      Scalar* out = static_cast<Scalar*>(a.ct_leaves.leaf[L].data);
+      for_each<size>([&](auto e) GS_LAMBDA { store(out, e, lanes, ct_p[begin + e]); });
+    }
+  });
+}
+
+}  // namespace gs

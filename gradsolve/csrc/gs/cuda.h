@@ -1,0 +1,84 @@
+// Entry points on a GPU: one thread per trajectory.
+
+#pragma once
+
+#include "gs/adjoint.h"
+#include "gs/record.h"
+#include "gs/replay.h"
+
+namespace gs {
+
+__device__ __forceinline__ Lanes lanes_of_this_thread(int64_t total) {
+  return lanes_from(static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x, total);
+}
+
+template <class P>
+__device__ __forceinline__ void record_on_gpu(const RecordArguments<P::num_leaves>& a) {
+  const Lanes lanes = lanes_of_this_thread(a.lanes);
+  if (lanes.valid) record<P>(a, lanes);
+}
+
+template <class P>
+__device__ __forceinline__ void replay_on_gpu(const ReplayArguments<P::num_leaves>& a) {
+  const Lanes lanes = lanes_of_this_thread(a.lanes);
+  if (lanes.valid) replay<P>(a, lanes);
+}
+
+// The sum over the threads of a block, in one order; the result is that of thread 0.
+__device__ __forceinline__ Scalar sum_over_block(Scalar x, Scalar* of_warps) {
+  for (int offset = 16; offset > 0; offset /= 2) x += __shfl_down_sync(0xffffffffu, x, offset);
+  if (blockDim.x <= 32) return x;
+  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = x;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    for (int warp = 1; warp < static_cast<int>(blockDim.x / 32); ++warp) x += of_warps[warp];
+  }
+  __syncthreads();
+  return x;
+}
+
+// Threads past the end of the ensemble take part, with nothing to do: a warp reduces as a whole.
+template <class P>
+__device__ __forceinline__ void adjoint_on_gpu(
+    const AdjointArguments<P::num_leaves, P::num_wanted>& a) {
+  constexpr int entries = P::num_cotangents;
+  __shared__ Scalar of_warps[32];
+  Real ct_p[entries > 0 ? entries : 1];
+  adjoint<P>(a, lanes_of_this_thread(a.lanes), ct_p);
+  static_for<P::num_wanted>([&](auto leaf) GS_LAMBDA {
+    constexpr int L = decltype(leaf)::value;
+    constexpr int begin = P::wanted_begin[L], size = P::wanted_begin[L + 1] - begin;
+    if (!a.ct_leaves.leaf[L].per_lane) {
+      for_each<size>([&](auto e) GS_LAMBDA {
+        const Scalar total = sum_over_block(ct_p[begin + e], of_warps);
+        if (threadIdx.x == 0) {
+          a.partial[static_cast<int64_t>(blockIdx.x) * entries + begin + e] = total;
+        }
+      });
+    }
+  });
+}
+
+// Sums the blocks' shares of the cotangents of shared leaves: one block per entry.
+template <class P>
+__device__ __forceinline__ void reduce_on_gpu(
+    const AdjointArguments<P::num_leaves, P::num_wanted>& a, int64_t blocks) {
+  constexpr int entries = P::num_cotangents;
+  __shared__ Scalar of_warps[32];
+  const int entry = blockIdx.x;
+  Scalar total = 0;
+  for (int64_t block = threadIdx.x; block < blocks; block += blockDim.x) {
+    total += a.partial[block * entries + entry];
+  }
+  total = sum_over_block(total, of_warps);
+  if (threadIdx.x != 0) return;
+  static_for<P::num_wanted>([&](auto leaf) GS_LAMBDA {
+    constexpr int L = decltype(leaf)::value;
+    constexpr int begin = P::wanted_begin[L], end = P::wanted_begin[L + 1];
+    if (entry >= begin && entry < end && !a.ct_leaves.leaf[L].per_lane) {
+      static_cast<Scalar*>(a.ct_leaves.leaf[L].data)[entry - begin] = total;
+    }
+  });
+}
+
+}  // namespace gs

@@ -1,0 +1,55 @@
+// Fixed-mesh replay: exactly the recorded steps.
+
+#pragma once
+
+#include "gs/mesh.h"
+#include "gs/record.h"
+
+namespace gs {
+
+template <class P>
+GS_FN void replay(const ReplayArguments<P::num_leaves>& a, const Lanes& lanes) {
+  using Method = typename P::Method;
+  constexpr int dim = P::dim;
+  const typename P::Parameters p(a.leaves.leaf, lanes);
+  const Mesh mesh(a, lanes);
+  const int32_t every = static_cast<int32_t>(a.checkpoint_every);
+
+  Real y[dim], k[Method::all_stages][dim];
+  for_each<dim>([&](auto c) GS_LAMBDA { y[c] = load<Real>(a.y0, c, lanes); });
+  I32 next_output(0);
+  const OutputTimes outputs{a.ts, static_cast<int32_t>(a.num_outputs), lanes, mesh.direction};
+  Real next_time(kInfinity);
+  if (P::with_outputs && outputs.count > 0) next_time = outputs.forward(next_output);
+  if constexpr (P::Tableau::fsal) Method::first_stage(p, mesh.start(0), y, k[0]);
+
+  const int32_t rows = highest(mesh.num_steps);
+  Real from = mesh.start(0);
+  for (int32_t row = 0; row < rows; ++row) {
+    const Mask taken = mesh.takes(row) & lanes.valid;
+    const Real to = mesh.finish(row);
+    if (a.checkpoints != nullptr && row % every == 0) {
+      store_state_rows<dim>(taken, a.checkpoints, I32(row / every), lanes, y);
+    }
+    if constexpr (!P::Tableau::fsal) Method::first_stage(p, from, y, k[0]);
+    Real y1[dim];
+    Method::step(p, from, to, y, k, y1);
+    if constexpr (P::with_outputs) {
+      write_outputs<P, Method>(p, outputs, a.ys, taken, from, to, y, k, y1, next_output, next_time);
+    }
+    for_each<dim>([&](auto c) GS_LAMBDA { y[c] = select(taken, y1[c], y[c]); });
+    if constexpr (P::Tableau::fsal) {
+      for_each<dim>([&](auto c) GS_LAMBDA {
+        k[0][c] = select(taken, k[Method::stages - 1][c], k[0][c]);
+      });
+    }
+    from = to;
+  }
+
+  if constexpr (P::with_outputs) fill_outputs<P>(outputs, a.ys, next_output);
+  for_each<dim>([&](auto c) GS_LAMBDA {
+    store(a.y1, c, lanes, select(mesh.succeeded, y[c], Real(kNan)));
+  });
+}
+
+}  // namespace gs
