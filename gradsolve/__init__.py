@@ -3,6 +3,8 @@
 from . import datasets as datasets
 from . import plot as plot
 from ._adjoint import DiscreteAdjoint as DiscreteAdjoint
+from ._backends import CUDA as CUDA
+from ._backends import HostCPU as HostCPU
 from ._backends import XLA as XLA
 from ._backends import Auto as Auto
 from ._backends import BackendReport as BackendReport

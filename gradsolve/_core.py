@@ -66,14 +66,16 @@ class SolveOutput(NamedTuple):
 
 def _field(
     request: Request, system: PyTree, integrator: AbstractIntegrator
-) -> tuple[FieldJaxpr, list[Leaf], list[bool]]:
-    """The field of one trajectory as a jaxpr, its leaves, and which of them have an ensemble axis.
+) -> tuple[FieldJaxpr, list[str], list[Leaf], list[bool]]:
+    """The field of one trajectory as a jaxpr, its leaves (with their names), and which of them have
+    an ensemble axis.
 
     Arrays that the vector field closes over become leaves too, so that they may be traced values
     of a surrounding transformation and are differentiated if that asks for it.
     """
     layout = request.layout
-    leaves, treedef = jtu.tree_flatten(system)
+    named_leaves, treedef = jtu.tree_flatten_with_path(system)
+    leaves = [leaf for _, leaf in named_leaves]
     is_array = [eqx.is_array(leaf) for leaf in leaves]
     static = [None if flag else leaf for leaf, flag in zip(leaves, is_array, strict=True)]
     axes = [axis for axis, flag in zip(request.axes.system, is_array, strict=True) if flag]
@@ -98,7 +100,9 @@ def _field(
     field = FieldJaxpr(closed.jaxpr, len(arrays), integrator.evaluations)
     lane_leaves = [lane_last(leaf, axis) for leaf, axis in zip(arrays, axes, strict=True)]
     is_lane = [axis is not None for axis in axes]
-    return field, [*lane_leaves, *captured], [*is_lane, *[False] * len(captured)]
+    names = [jtu.keystr(path) for path, leaf in named_leaves if eqx.is_array(leaf)]
+    names += [f"captured{i}" for i in range(len(captured))]
+    return field, names, [*lane_leaves, *captured], [*is_lane, *[False] * len(captured)]
 
 
 def _lanes_of(leaf: Array, axis: int | None, lanes: int) -> Array:
@@ -144,18 +148,21 @@ def _per_trajectory(request: Request, value: Array) -> Array:
 def _program(
     request: Request,
     field: FieldJaxpr,
-    num_field_leaves: int,
+    names: list[str],
     integrator: AbstractIntegrator,
     controller: AbstractController | None,
 ) -> tuple[Program, list[Leaf], list[bool]]:
     arrays, static = eqx.partition(controller, eqx.is_array)
-    leaves, treedef = jtu.tree_flatten(arrays)
+    named_leaves, treedef = jtu.tree_flatten_with_path(arrays)
+    leaves = [leaf for _, leaf in named_leaves]
     axes = request.axes.controller if controller is not None else ()
     leaves = [lane_last(leaf, axis) for leaf, axis in zip(leaves, axes, strict=True)]
     is_lane = [axis is not None for axis in axes]
     program = Program(
+        dtype=request.layout.dtype,
+        leaf_names=(*names, *[f"controller{jtu.keystr(path)}" for path, _ in named_leaves]),
         field_jaxpr=field,
-        num_field_leaves=num_field_leaves,
+        num_field_leaves=len(names),
         integrator=integrator,
         controller_static=static,
         controller_treedef=treedef,
@@ -177,9 +184,9 @@ def run_solve(
 ) -> SolveOutput:
     """Records a mesh of at most `request.capacity` steps; differentiable."""
     TRACE_COUNTS["solve"] += 1
-    field, field_leaves, field_is_lane = _field(request, arguments.system, integrator)
+    field, names, field_leaves, field_is_lane = _field(request, arguments.system, integrator)
     program, controller_leaves, controller_is_lane = _program(
-        request, field, len(field_leaves), integrator, controller
+        request, field, names, integrator, controller
     )
     inputs = _map_inputs(request, arguments, field_leaves)
     if dt0 is not None:
@@ -244,11 +251,11 @@ def _replay(
     integrator: AbstractIntegrator,
     backend: AbstractRunner,
 ) -> PyTree:
-    field, field_leaves, field_is_lane = _field(request, arguments.system, integrator)
+    field, names, field_leaves, field_is_lane = _field(request, arguments.system, integrator)
     times, num_steps = mesh.times, mesh.num_steps
     if not request.axes.ensemble:
         times, num_steps, status = times[:, None], num_steps[None], status[None]
-    program, _, _ = _program(request, field, len(field_leaves), integrator, None)
+    program, _, _ = _program(request, field, names, integrator, None)
     inputs = _map_inputs(request, arguments, field_leaves)
     times = jax.lax.stop_gradient(times)  # interior mesh times are constants
     y1, ys = replay_map(inputs, program, backend, tuple(field_is_lane), times, num_steps, status)

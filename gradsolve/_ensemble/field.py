@@ -30,18 +30,18 @@ class FieldJaxpr:
     """
 
     def __init__(self, jaxpr: Jaxpr, num_parameters: int, evaluations: int) -> None:
-        self._jaxpr = jaxpr
+        self.jaxpr = jaxpr
         self._max_operations = MAX_OPERATIONS // evaluations
-        self._num_parameters = num_parameters
+        self.num_parameters = num_parameters
         self.dim = struct(jaxpr.invars[-1]).shape[0]
         sizes = [struct(var).size for var in (*jaxpr.invars[:num_parameters], *jaxpr.constvars)]
         self.is_split = tuple(size <= MAX_SIZE for size in sizes)
         self.in_components = self.dim <= MAX_SIZE and self._fits()
 
     def _fits(self) -> bool:
-        variables = (*self._jaxpr.invars[: self._num_parameters], *self._jaxpr.constvars)
+        variables = (*self.jaxpr.invars[: self.num_parameters], *self.jaxpr.constvars)
         structs = [struct(var) for var in variables]
-        scalar = jax.ShapeDtypeStruct((), struct(self._jaxpr.invars[-1]).dtype)
+        scalar = jax.ShapeDtypeStruct((), struct(self.jaxpr.invars[-1]).dtype)
 
         def call(leaves: list[Leaf], t: Array, y: list[Array]) -> list[Array]:
             return self.call_components(leaves, t, y)
@@ -53,16 +53,16 @@ class FieldJaxpr:
         return True
 
     def __call__(self, leaves: Sequence[Leaf], t: Array, y: Array) -> Array:
-        count = self._num_parameters
-        run = jaxpr_as_fun(ClosedJaxpr(self._jaxpr, list(leaves[count:])))
+        count = self.num_parameters
+        run = jaxpr_as_fun(ClosedJaxpr(self.jaxpr, list(leaves[count:])))
         return run(*leaves[:count], t, y)[0]
 
     def call_components(self, leaves: Sequence[Any], t: Array, y: Sequence[Array]) -> list[Array]:
         """The same, component by component; small leaves may come as object arrays of scalars."""
-        count = self._num_parameters
+        count = self.num_parameters
         values = [split(leaf) for leaf in leaves]
         return evaluate_components(
-            self._jaxpr, values[count:], values[:count], t, y, self._max_operations
+            self.jaxpr, values[count:], values[:count], t, y, self._max_operations
         )
 
 

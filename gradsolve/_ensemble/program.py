@@ -19,10 +19,13 @@ class Program:
     """Field, integrator and controller without their arrays.
 
     The arrays travel beside it as one list of leaves: first those of the field (parameters and
-    arrays closed over), then those of the controller. `max_steps` bounds the attempted steps of
+    arrays closed over), then those of the controller; `leaf_names` say where the user has them.
+    `dtype` is that of the state. `max_steps` bounds the attempted steps of
     each trajectory, `capacity` the accepted steps that the mesh can hold.
     """
 
+    dtype: Any
+    leaf_names: tuple[str, ...]
     field_jaxpr: FieldJaxpr
     num_field_leaves: int
     integrator: AbstractIntegrator

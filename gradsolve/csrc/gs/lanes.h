@@ -134,9 +134,7 @@ GS_FN To convert(From x) {
 template <class To, class From>
 GS_FN To bit_cast(From x) {
   static_assert(sizeof(To) == sizeof(From), "bit_cast between sizes");
-  To out;
-  __builtin_memcpy(&out, &x, sizeof(To));
-  return out;
+  return __builtin_bit_cast(To, x);
 }
 
 template <class T>

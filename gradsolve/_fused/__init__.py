@@ -1,0 +1,1 @@
+"""Fused kernels: one kernel per job, generated from the user's vector field."""

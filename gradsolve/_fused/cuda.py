@@ -1,0 +1,119 @@
+"""Kernels on NVIDIA GPUs: compiled by NVRTC, launched on XLA's own stream."""
+
+import ctypes
+import functools as ft
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from .._build import build_cubin
+from .unit import Unit
+
+
+def block_size(lanes: int) -> int:
+    """Threads per block: small ensembles are spread over as many multiprocessors as possible."""
+    return 32 if lanes <= 32768 else 128
+
+
+def cuda_source(unit: Unit) -> str:
+    """The complete source of a kernel for the GPU."""
+    structure = f"gs::{unit.job.capitalize()}Arguments<Problem::num_leaves"
+    structure += ", Problem::num_wanted>" if unit.job == "adjoint" else ">"
+    text = f"""{unit.text}
+#include "gs/cuda.h"
+
+using Arguments = {structure};
+
+extern "C" __global__ void __launch_bounds__(128)
+gs_kernel(const __grid_constant__ Arguments arguments) {{
+  gs::{unit.job}_on_gpu<Problem>(arguments);
+}}
+"""
+    if unit.job == "adjoint":
+        text += """
+extern "C" __global__ void __launch_bounds__(128)
+gs_reduce(const __grid_constant__ Arguments arguments, int64_t blocks) {
+  gs::reduce_on_gpu<Problem>(arguments, blocks);
+}
+"""
+    return text
+
+
+def architecture_of(device: Any) -> str:
+    """The name that NVRTC has for a device of JAX, such as `sm_90`."""
+    return f"sm_{str(device.compute_capability).replace('.', '')}"
+
+
+def _checked(result: tuple[Any, ...]) -> Any:
+    """The values of a driver call, which come behind its error code."""
+    code, *values = result
+    if int(code) != 0:
+        raise RuntimeError(f"The CUDA driver refused a call: {code!r}.")
+    return values[0] if len(values) == 1 else None
+
+
+class CudaKernel:
+    """A kernel for one architecture; a `CUlibrary` serves every context of the process."""
+
+    def __init__(self, unit: Unit, architecture: str) -> None:
+        self._cubin = build_cubin(cuda_source(unit), architecture)
+        self._entries = unit.entries if unit.job == "adjoint" else 0
+        self._lock = threading.Lock()
+        self._functions: tuple[Any, ...] = ()
+
+    def _load(self) -> tuple[Any, ...]:
+        from cuda.bindings import driver  # needs a driver, so not at import
+
+        with self._lock:
+            if not self._functions:
+                library = _checked(
+                    driver.cuLibraryLoadData(self._cubin, [], [], 0, [], [], 0)
+                )
+                names = (b"gs_kernel", b"gs_reduce") if self._entries else (b"gs_kernel",)
+                kernels = [_checked(driver.cuLibraryGetKernel(library, name)) for name in names]
+                self._functions = tuple(driver.CUfunction(int(kernel)) for kernel in kernels)
+        return self._functions
+
+    def addresses(self, outputs: Sequence[Any], inputs: Sequence[Any]) -> list[int]:
+        try:
+            return [
+                buffer.__cuda_array_interface__["data"][0] for buffer in (*outputs, *inputs)
+            ]
+        except AttributeError as error:
+            raise RuntimeError(
+                "`CUDA()` can only work on arrays on an NVIDIA GPU. Move them with "
+                "`jax.device_put(..., jax.devices('cuda')[0])`, or use `HostCPU()`."
+            ) from error
+
+    def launch(self, context: Any, arguments: bytes, lanes: int) -> None:
+        from cuda.bindings import driver
+
+        functions = self._functions or self._load()
+        stream = driver.CUstream(context.stream)
+        # The launch goes to the context that is current, which must be the stream's.
+        _checked(driver.cuCtxPushCurrent(_checked(driver.cuStreamGetCtx(stream))))
+        try:
+            threads = block_size(lanes)
+            blocks = -(-lanes // threads)
+            words = ctypes.create_string_buffer(arguments, len(arguments))
+            pointers = (ctypes.c_void_p * 2)(ctypes.addressof(words))
+            at = ctypes.addressof(pointers)
+            _checked(
+                driver.cuLaunchKernel(functions[0], blocks, 1, 1, threads, 1, 1, 0, stream, at, 0)
+            )
+            if self._entries:
+                count = ctypes.c_int64(blocks)
+                pointers[1] = ctypes.addressof(count)
+                _checked(
+                    driver.cuLaunchKernel(
+                        functions[1], self._entries, 1, 1, 128, 1, 1, 0, stream, at, 0
+                    )
+                )
+        finally:
+            _checked(driver.cuCtxPopCurrent())
+
+
+@ft.lru_cache(maxsize=512)
+def cuda_kernel(unit: Unit, architecture: str) -> CudaKernel:
+    """Compiles a unit, or finds it compiled."""
+    return CudaKernel(unit, architecture)

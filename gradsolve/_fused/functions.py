@@ -1,0 +1,204 @@
+"""The functions of a problem, traced and lowered: field, pullback, step control."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import numpy as np
+from jax.extend.core import ClosedJaxpr
+
+from .. import _step_control
+from .._controllers import Window
+from .._custom_types import Array
+from .._ensemble.program import Program
+from .._lowering import Function, Leaf, lower
+
+
+@contextlib.contextmanager
+def own_promotion() -> Iterator[None]:
+    """A user's strict promotion modes are for the user's code, which has been traced before."""
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+@dataclasses.dataclass(frozen=True)
+class StateEntry:
+    """One scalar of the controller's state."""
+
+    name: str
+    dtype: np.dtype
+
+
+@dataclasses.dataclass(frozen=True)
+class StepControl:
+    """The step size controller, lowered. Outputs are those of `_step_control`, then the state."""
+
+    begin: Function
+    judge: Function
+    state: tuple[StateEntry, ...]
+
+
+def leaf_inputs(structs: Sequence[jax.ShapeDtypeStruct]) -> list[Leaf]:
+    """The leaves of a program as inputs of lowered functions."""
+    return [
+        Leaf(index, struct.shape, np.dtype(struct.dtype)) for index, struct in enumerate(structs)
+    ]
+
+
+def lower_field(program: Program, structs: Sequence[jax.ShapeDtypeStruct]) -> Function:
+    """`field(leaves, t, y) -> dy`."""
+    field, count = program.field_jaxpr, program.num_field_leaves
+    leaves = leaf_inputs(structs[:count])
+    parameters, constants = leaves[: field.num_parameters], leaves[field.num_parameters :]
+    return lower(field.jaxpr, [*constants, *parameters, "t", "y"])
+
+
+def lower_pull(
+    program: Program,
+    structs: Sequence[jax.ShapeDtypeStruct],
+    wanted: Sequence[int],
+    want_time: bool,
+) -> Function:
+    """`pull(leaves, t, y, ct) -> (ct_y, ct_t, *ct_wanted)`; without `ct_t` unless asked for."""
+    field, count = program.field_jaxpr, program.num_field_leaves
+    dtype = np.dtype(program.dtype)
+
+    def pull(leaves: list[Array], t: Array, y: Array, ct: Array) -> Any:
+        def evaluate(y: Array, t: Array, some: list[Array]) -> Array:
+            every = list(leaves)
+            for index, leaf in zip(wanted, some, strict=True):
+                every[index] = leaf
+            return field(every, t, y)
+
+        some = [leaves[index] for index in wanted]
+        if want_time:
+            _, pullback = jax.vjp(evaluate, y, t, some)
+            ct_y, ct_t, ct_some = pullback(ct)
+            return [ct_y, ct_t, *ct_some]
+        _, pullback = jax.vjp(lambda y, some: evaluate(y, t, some), y, some)
+        ct_y, ct_some = pullback(ct)
+        return [ct_y, *ct_some]
+
+    scalar = jax.ShapeDtypeStruct((), dtype)
+    state = jax.ShapeDtypeStruct((field.dim,), dtype)
+    with own_promotion():
+        closed = jax.make_jaxpr(pull)(list(structs[:count]), scalar, state, state)
+    return _lower_closed(closed, [*leaf_inputs(structs[:count]), "t", "y", "ct"])
+
+
+def lower_step_control(
+    program: Program, structs: Sequence[jax.ShapeDtypeStruct], with_dt0: bool
+) -> StepControl:
+    """The beginning of a recording and the judgement of a step, for one trajectory."""
+    dtype = np.dtype(program.dtype)
+    scalar = jax.ShapeDtypeStruct((), dtype)
+    state = jax.ShapeDtypeStruct((program.field_jaxpr.dim,), dtype)
+    not_lanes = [False] * len(structs)
+    error_order = program.integrator.error_order
+
+    # The functions work on all lanes at once; here there is one.
+    def begin(
+        leaves: list[Array], direction: Array, t0: Array, t1: Array, dt0: Array, y: Array, f0: Array
+    ) -> Any:
+        def field(t: Array, y: Array) -> Array:
+            own = leaves[: program.num_field_leaves]
+            return (direction * program.field_jaxpr(own, direction * t[0], y[:, 0]))[:, None]
+
+        return _step_control.begin(
+            program.controller(leaves, not_lanes),
+            field,
+            error_order,
+            Window(t0[None], t1[None]),
+            dt0[None] if with_dt0 else None,
+            y[:, None],
+            f0[:, None],
+        )
+
+    arguments = (list(structs), scalar, scalar, scalar, scalar, state, state)
+    with own_promotion():
+        closed, out = jax.make_jaxpr(begin, return_shape=True)(*arguments)
+    inputs = leaf_inputs(structs)
+    names = ["direction", "t0", "t1", "dt0", "y", "f0"]
+    begin_function = _lower_closed(closed, [*inputs, *names])
+    controller_leaves, treedef = jtu.tree_flatten(out.controller)
+    entries = _state_entries(out.controller)
+
+    def judge(leaves: list[Array], t0: Array, t1: Array, floor: Array, *rest: Any) -> Any:
+        t, t_next, y, y1, error, *state = rest
+        memory = [
+            jnp.asarray(entry).reshape(struct.shape)
+            for entry, struct in zip(_regroup(state, controller_leaves), controller_leaves, strict=True)
+        ]
+        return _step_control.judge(
+            program.controller(leaves, not_lanes),
+            error_order,
+            Window(t0[None], t1[None]),
+            floor[None],
+            t[None],
+            t_next[None],
+            y[:, None],
+            y1[:, None],
+            error[:, None] if error_order is not None else None,
+            None,
+            jtu.tree_unflatten(treedef, memory),
+        )
+
+    times = [scalar] * 5
+    memory = [jax.ShapeDtypeStruct((), entry.dtype) for entry in entries]
+    with own_promotion():
+        closed = jax.make_jaxpr(judge)(list(structs), *times, state, state, state, *memory)
+    names = ["t0", "t1", "floor", "t", "t_next", "y", "y1", "error"]
+    names += [f"state.{entry.name}" for entry in entries]
+    return StepControl(begin_function, _lower_closed(closed, [*inputs, *names]), entries)
+
+
+def _state_entries(state: Any) -> tuple[StateEntry, ...]:
+    entries = []
+    for path, leaf in jtu.tree_leaves_with_path(state):
+        name = identifier(jtu.keystr(path)) or "state"
+        if leaf.size == 1:
+            entries.append(StateEntry(name, np.dtype(leaf.dtype)))
+        else:
+            entries += [StateEntry(f"{name}_{i}", np.dtype(leaf.dtype)) for i in range(leaf.size)]
+    names = [entry.name for entry in entries]
+    if len(set(names)) < len(names):
+        entries = [StateEntry(f"{e.name}_{i}", e.dtype) for i, e in enumerate(entries)]
+    return tuple(entries)
+
+
+def _regroup(scalars: Sequence[Array], structs: Sequence[Any]) -> list[Array]:
+    """Scalars put back together to one array per leaf."""
+    out, start = [], 0
+    for struct in structs:
+        out.append(jnp.stack(list(scalars[start : start + struct.size])))
+        start += struct.size
+    return out
+
+
+def _lower_closed(closed: ClosedJaxpr, inputs: Sequence[Any]) -> Function:
+    """Lowers a traced function; its constants, if any, are known arrays made while tracing."""
+    constants = [np.asarray(const) for const in closed.consts]
+    return lower(closed.jaxpr, [*constants, *inputs])
+
+
+_KEYWORDS = frozenset(
+    "alignas alignof and asm auto bool break case catch char class const constexpr continue decltype "
+    "default delete do double else enum explicit export extern false float for friend goto if inline "
+    "int lanes long mutable namespace new noexcept not operator or private protected public register "
+    "return select short signed sizeof static struct switch template this throw true try typedef "
+    "typename union unsigned using virtual void volatile while xor".split()
+)
+
+
+def identifier(text: str) -> str:
+    """A C++ identifier that resembles the text."""
+    name = "".join(c if c.isascii() and c.isalnum() else "_" for c in text).strip("_")
+    while "__" in name:
+        name = name.replace("__", "_")
+    if name[:1].isdigit():
+        name = f"n{name}"
+    return f"{name}_" if name in _KEYWORDS else name

@@ -1,0 +1,184 @@
+"""The three jobs of a fused backend: arrays in, one launch, arrays out."""
+
+import functools as ft
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._adjoint import DiscreteAdjoint
+from .._custom_types import Leaf
+from .._ensemble.program import Program
+from .._memory import choose_checkpoint_every
+from .._xla.adjoint import AdjointInputs, Cotangents, Wanted
+from .._xla.checkpoints import checkpoint_spacing
+from .._xla.record import Recording, RecordInputs
+from .._xla.replay import Replayed, ReplayInputs
+from .arguments import ArgumentList
+from .launch import Kernel, launch
+from .unit import AdjointChoices, Unit, adjoint_unit, record_unit, replay_unit
+
+Compile = Callable[[Unit], Kernel]
+
+
+def _structs(leaves: Sequence[Leaf], is_lane: Sequence[bool]) -> list[jax.ShapeDtypeStruct]:
+    """The leaves of one trajectory."""
+    return [
+        jax.ShapeDtypeStruct(leaf.shape[:-1] if lane else leaf.shape, leaf.dtype)
+        for leaf, lane in zip(leaves, is_lane, strict=True)
+    ]
+
+
+def _array(shape: Sequence[int], dtype: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(tuple(shape), dtype)
+
+
+def _checkpoints(
+    options: DiscreteAdjoint, store: bool, rows: int, dim: int, lanes: int, dtype: Any
+) -> tuple[jax.ShapeDtypeStruct | None, int]:
+    """Room for the states along a mesh of `rows` steps, and the steps between two of them."""
+    if not store:
+        return None, 1
+    per_row = dim * lanes * np.dtype(dtype).itemsize
+    every = choose_checkpoint_every(rows, per_row, options.checkpoint_every, options.memory_limit)
+    return _array((-(-rows // every), dim, lanes), dtype), every
+
+
+def record(
+    program: Program,
+    compile_unit: Compile,
+    store_checkpoints: bool,
+    is_lane: tuple[bool, ...],
+    leaves: list[Leaf],
+    inputs: RecordInputs,
+) -> tuple[Recording, None, list[None]]:
+    """Solves adaptively and records the accepted times."""
+    dim, lanes = inputs.y0.shape
+    dtype, capacity = inputs.y0.dtype, program.capacity
+    outputs = 0 if inputs.ts is None else inputs.ts.shape[0]
+    unit = record_unit(
+        program, _structs(leaves, is_lane), inputs.ts is not None, inputs.dt0 is not None
+    )
+    checkpoints, every = _checkpoints(
+        program.adjoint, store_checkpoints, capacity, dim, lanes, dtype
+    )
+    counts = _array((lanes,), jnp.int32)
+    arguments = ArgumentList()
+    for count in (lanes, program.max_steps, capacity, outputs, every):
+        arguments.count(count)
+    for array in (inputs.y0, inputs.t0, inputs.t1, inputs.ts, inputs.dt0):
+        arguments.read(array)
+    arguments.write(_array((dim, lanes), dtype))
+    arguments.write(None if inputs.ts is None else _array((outputs, dim, lanes), dtype))
+    arguments.write(_array((capacity + 1, lanes), dtype))
+    for like in (counts, counts, counts, _array((lanes,), jnp.bool_), checkpoints):
+        arguments.write(like)
+    arguments.leaves(leaves, is_lane)
+    results = iter(launch(compile_unit(unit), arguments, lanes))
+    y1 = next(results)
+    ys = None if inputs.ts is None else next(results)
+    times, accepted, rejected, status, unfinished = (next(results) for _ in range(5))
+    saved = None if checkpoints is None else (next(results), None)
+    recording = Recording(y1, ys, times, accepted, rejected, status, unfinished, saved)
+    return recording, None, [None] * len(leaves)
+
+
+def replay(
+    program: Program,
+    compile_unit: Compile,
+    store_checkpoints: bool,
+    is_lane: tuple[bool, ...],
+    leaves: list[Leaf],
+    inputs: ReplayInputs,
+) -> tuple[Replayed, None, list[None]]:
+    """Takes the recorded steps."""
+    dim, lanes = inputs.y0.shape
+    dtype = inputs.y0.dtype
+    outputs = 0 if inputs.ts is None else inputs.ts.shape[0]
+    unit = replay_unit(program, _structs(leaves, is_lane), inputs.ts is not None)
+    checkpoints, every = _checkpoints(
+        program.adjoint, store_checkpoints, inputs.times.shape[0] - 1, dim, lanes, dtype
+    )
+    arguments = ArgumentList()
+    for count in (lanes, outputs, every):
+        arguments.count(count)
+    for array in (inputs.y0, inputs.t0, inputs.t1, inputs.ts, inputs.times):
+        arguments.read(array)
+    arguments.read(inputs.num_steps)
+    arguments.read(inputs.status)
+    arguments.write(_array((dim, lanes), dtype))
+    arguments.write(None if inputs.ts is None else _array((outputs, dim, lanes), dtype))
+    arguments.write(checkpoints)
+    arguments.leaves(leaves, is_lane)
+    results = iter(launch(compile_unit(unit), arguments, lanes))
+    y1 = next(results)
+    ys = None if inputs.ts is None else next(results)
+    saved = None if checkpoints is None else (next(results), None)
+    return Replayed(y1, ys, saved), None, [None] * len(leaves)
+
+
+def adjoint(
+    program: Program,
+    compile_unit: Compile,
+    group_size: Callable[[int], int],
+    wanted: Wanted,
+    is_lane: tuple[bool, ...],
+    leaves: list[Leaf],
+    inputs: AdjointInputs,
+) -> tuple[Cotangents, None, list[Leaf | None]]:
+    """Pulls the cotangents of the outputs back to the inputs."""
+    dim, lanes = inputs.y0.shape
+    dtype = inputs.y0.dtype
+    with_outputs = inputs.ts is not None and inputs.ct_ys is not None
+    outputs = inputs.ts.shape[0] if with_outputs and inputs.ts is not None else 0
+    choices = AdjointChoices(
+        wanted=wanted.leaves,
+        with_outputs=with_outputs,
+        with_end=inputs.ct_y1 is not None,
+        with_times=wanted.t0 or wanted.t1,
+        with_output_times=wanted.ts and with_outputs,
+    )
+    unit = adjoint_unit(program, _structs(leaves, is_lane), choices)
+    states, _ = inputs.checkpoints
+    every = checkpoint_spacing(
+        inputs.checkpoints, inputs.times.shape[0] - 1, program.adjoint
+    )
+    groups = -(-lanes // group_size(lanes))
+    lane_array = _array((lanes,), dtype)
+    cotangents = [
+        (lane_array if want else None) for want in (wanted.t0, wanted.t1)
+    ]
+    ct_ts = _array((outputs, lanes), dtype) if choices.with_output_times else None
+    segment = _array((every, dim, lanes), dtype) if every > 1 else None
+    ct_leaves = [_array(leaves[index].shape, leaves[index].dtype) for index in wanted.leaves]
+    wanted_is_lane = [is_lane[index] for index in wanted.leaves]
+
+    arguments = ArgumentList()
+    for count in (lanes, outputs, every):
+        arguments.count(count)
+    ts = inputs.ts if with_outputs else None
+    for array in (inputs.t0, inputs.t1, ts, inputs.times, inputs.num_steps, inputs.status):
+        arguments.read(array)
+    for array in (states, inputs.ct_y1, inputs.ct_ys if with_outputs else None):
+        arguments.read(array)
+    arguments.write(_array((dim, lanes), dtype) if wanted.y0 else None)
+    for like in (*cotangents, ct_ts, segment):
+        arguments.write(like)
+    arguments.write(_array((groups, max(unit.entries, 1)), dtype))
+    arguments.leaves(leaves, is_lane)
+    arguments.leaf_cotangents(ct_leaves, wanted_is_lane)
+    results = iter(launch(compile_unit(unit), arguments, lanes))
+    take = lambda present: next(results) if present else None
+    ct_y0, ct_t0, ct_t1 = take(wanted.y0), take(wanted.t0), take(wanted.t1)
+    ct_output_times = take(ct_ts)
+    take(segment), take(True)
+    if wanted.ts and inputs.ts is not None and ct_output_times is None:
+        ct_output_times = jnp.zeros_like(inputs.ts)
+    leaf_cotangents: list[Leaf | None] = [None] * len(leaves)
+    for index in wanted.leaves:
+        leaf_cotangents[index] = next(results)
+    return Cotangents(ct_y0, ct_t0, ct_t1, ct_output_times), None, leaf_cotangents
+
+

@@ -1,0 +1,36 @@
+"""Launching a kernel from inside a computation of JAX: the only file that knows how."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import jax
+from jax.experimental.buffer_callback import buffer_callback
+
+from .._custom_types import Array
+from .arguments import ArgumentList, Packer
+
+
+class Kernel(Protocol):
+    """Compiled code that can be launched."""
+
+    def addresses(self, outputs: Sequence[Any], inputs: Sequence[Any]) -> list[int]:
+        """Where the buffers lie."""
+        ...
+
+    def launch(self, context: Any, arguments: bytes, lanes: int) -> None:
+        """Runs the kernel, on the stream of the computation where there is one."""
+        ...
+
+
+def launch(kernel: Kernel, arguments: ArgumentList, lanes: int) -> list[Array]:
+    """Adds a launch to the computation being traced; returns the arrays that are written.
+
+    No array is copied, and nothing waits for a device.
+    """
+    pack = Packer(arguments)
+    structs = tuple(jax.ShapeDtypeStruct(like.shape, like.dtype) for like in arguments.outputs)
+
+    def callback(context: Any, outputs: Sequence[Any], *inputs: Any) -> None:
+        kernel.launch(context, pack(kernel.addresses(outputs, inputs)), lanes)
+
+    return list(buffer_callback(callback, structs)(*arguments.inputs))

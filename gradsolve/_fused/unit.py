@@ -1,0 +1,338 @@
+"""Translation units: the text of one kernel with everything that is particular to a problem."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .._ensemble.program import Program
+from .._integrators import AbstractExplicitRK
+from .._lowering import Function, LoweringError, Sink, print_body
+from .functions import (
+    StepControl,
+    identifier,
+    lower_field,
+    lower_pull,
+    lower_step_control,
+)
+from .tableau import print_tableau
+
+# A leaf of which at most this many entries are read lives in registers, as long as there are not
+# too many of those altogether; others are read where they are used.
+_RESIDENT_ENTRIES = 16
+_RESIDENT_IN_ALL = 48
+# A function of more operations than this is called, not repeated in every stage.
+_INLINED_OPERATIONS = 400
+
+_LANE_TYPES = {
+    "bool": "Mask",
+    "int32": "I32",
+    "int64": "I64",
+    "uint32": "U32",
+    "uint64": "U64",
+    "float32": "F32",
+    "float64": "F64",
+}
+_STORED_TYPES = {
+    "bool": "uint8_t",
+    "int32": "int32_t",
+    "int64": "int64_t",
+    "uint32": "uint32_t",
+    "uint64": "uint64_t",
+    "float32": "float",
+    "float64": "double",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Unit:
+    """The text of one kernel, the same for a CPU and a GPU but for the entry point.
+
+    - `job`: `record`, `replay` or `adjoint`.
+    - `text`: C++ up to the entry point; needs the headers in `csrc/`.
+    - `num_leaves`, `num_wanted`, `entries`: leaves it takes, those whose cotangents it returns, and
+        the number of entries of the latter.
+    - `operations`: scalar operations of a step, roughly.
+    """
+
+    job: str
+    text: str
+    num_leaves: int
+    num_wanted: int
+    entries: int
+    operations: int
+
+
+@dataclasses.dataclass(frozen=True)
+class AdjointChoices:
+    """What an adjoint kernel is asked for, beside the field."""
+
+    wanted: tuple[int, ...]
+    with_outputs: bool
+    with_end: bool
+    with_times: bool
+    with_output_times: bool
+
+
+def record_unit(
+    program: Program, structs: Sequence[Any], with_outputs: bool, with_dt0: bool
+) -> Unit:
+    """The adaptive recording."""
+    field = lower_field(program, structs)
+    control = lower_step_control(program, structs, with_dt0)
+    writer = _Writer(program, structs, [field, control.begin, control.judge])
+    writer.field(field)
+    writer.step_control(control)
+    flags = {"with_outputs": with_outputs, "with_dt0": with_dt0}
+    return writer.unit("record", flags, field.operations)
+
+
+def replay_unit(program: Program, structs: Sequence[Any], with_outputs: bool) -> Unit:
+    """The replay of a mesh."""
+    field = lower_field(program, structs)
+    writer = _Writer(program, structs, [field])
+    writer.field(field)
+    return writer.unit("replay", {"with_outputs": with_outputs}, field.operations)
+
+
+def adjoint_unit(program: Program, structs: Sequence[Any], choices: AdjointChoices) -> Unit:
+    """The adjoint of a replay."""
+    for index in choices.wanted:
+        if np.dtype(structs[index].dtype) != np.dtype(program.dtype):
+            raise LoweringError(
+                f"The leaf `{program.leaf_names[index]}` is {structs[index].dtype} and the state "
+                f"is {program.dtype}: a fused adjoint needs one precision. Convert the leaf, or "
+                "use `XLA()`."
+            )
+    field = lower_field(program, structs)
+    with_times = choices.with_times or choices.with_output_times
+    pull = lower_pull(program, structs, choices.wanted, with_times)
+    writer = _Writer(program, structs, [field, pull])
+    writer.field(field)
+    writer.pull(pull, [structs[index] for index in choices.wanted], with_times)
+    flags = {
+        "with_outputs": choices.with_outputs,
+        "with_end": choices.with_end,
+        "with_times": with_times,
+        "with_output_times": choices.with_output_times,
+    }
+    return writer.unit("adjoint", flags, field.operations + pull.operations)
+
+
+class _Writer:
+    """Collects the members of the structure `Problem`."""
+
+    def __init__(
+        self, program: Program, structs: Sequence[Any], functions: Sequence[Function]
+    ) -> None:
+        assert isinstance(program.integrator, AbstractExplicitRK)
+        self._tableau = program.integrator.tableau
+        self._adaptive = False
+        self._dtype = np.dtype(program.dtype)
+        self._dim = program.field_jaxpr.dim
+        self._structs = structs
+        self._names = _unique([identifier(name) for name in program.leaf_names])
+        self._members: list[str] = []
+        self._num_wanted = 0
+        self._wanted_begin = [0]
+
+        entries = sorted({entry for function in functions for entry in function.leaf_entries()})
+        arrays = {leaf for function in functions for leaf in function.leaf_loads()}
+        per_leaf: dict[int, list[int]] = {}
+        for leaf, entry in entries:
+            per_leaf.setdefault(leaf, []).append(entry)
+        self._resident: dict[int, list[int]] = {}
+        room = _RESIDENT_IN_ALL
+        for leaf, used in per_leaf.items():
+            if len(used) <= min(_RESIDENT_ENTRIES, room):
+                self._resident[leaf] = used
+                room -= len(used)
+        self._views = sorted(arrays | {leaf for leaf in per_leaf if leaf not in self._resident})
+
+    # ---- Members of the problem ------------------------------------------------------------------
+
+    def field(self, function: Function) -> None:
+        """`dy = f(t, y)`."""
+        self._function(
+            "field",
+            "const Parameters& p, Real t, const Real* y, Real* dy",
+            function,
+            [[Sink(f"dy[{i}]") for i in range(self._dim)]],
+        )
+
+    def pull(self, function: Function, wanted: Sequence[Any], with_time: bool) -> None:
+        """Pulls a cotangent of `dy` back; those of the leaves are accumulated."""
+        self._num_wanted = len(wanted)
+        for struct in wanted:
+            size = int(np.prod(struct.shape, dtype=np.int64))
+            self._wanted_begin.append(self._wanted_begin[-1] + size)
+        sinks = [[Sink(f"ct_y[{i}]") for i in range(self._dim)]]
+        if with_time:
+            sinks.append([Sink("ct_t")])
+        for begin, end in zip(self._wanted_begin, self._wanted_begin[1:], strict=False):
+            sinks.append([Sink(f"ct_p[{e}]", accumulate=True) for e in range(begin, end)])
+        self._function(
+            "pull",
+            "const Parameters& p, Real t, const Real* y, const Real* ct, Real* ct_y, Real& ct_t, "
+            "Real* ct_p",
+            function,
+            sinks,
+        )
+
+    def step_control(self, control: StepControl) -> None:
+        """The state of the controller, and its two functions."""
+        self._adaptive = True
+        entries = [(_LANE_TYPES[entry.dtype.name], entry.name) for entry in control.state]
+        lines = ["struct ControllerState {"]
+        lines += [f"  {kind} {name};" for kind, name in entries]
+        lines.append("")
+        lines.append(
+            "  GS_FN static ControllerState select(Mask m, const ControllerState& a, "
+            "const ControllerState& b) {"
+        )
+        lines.append("    ControllerState out;")
+        lines += [f"    out.{name} = gs::select(m, a.{name}, b.{name});" for _, name in entries]
+        lines += ["    return out;", "  }", "};"]
+        self._members.append("\n".join(lines) + "\n")
+        state = [[Sink(f"after.{entry.name}")] for entry in control.state]
+        self._function(
+            "begin",
+            "const Parameters& p, Real direction, Real t0, Real t1, Real dt0, const Real* y, "
+            "const Real* f0, Real& t_next, Real& floor, I32& status, ControllerState& after",
+            control.begin,
+            [[Sink("t_next")], [Sink("floor")], [Sink("status")], *_per_output(control.begin, 3, state)],
+        )
+        self._function(
+            "judge",
+            "const Parameters& p, Real t0, Real t1, Real floor, Real t, Real t_next, const Real* y, "
+            "const Real* y1, const Real* error, const ControllerState& state, Mask& accepted, "
+            "Mask& done, Real& t_after, I32& status, ControllerState& after",
+            control.judge,
+            [
+                [Sink("accepted")],
+                [Sink("done")],
+                [Sink("t_after")],
+                [Sink("status")],
+                *_per_output(control.judge, 4, state),
+            ],
+        )
+
+    def _function(
+        self, name: str, signature: str, function: Function, sinks: Sequence[Sequence[Sink]]
+    ) -> None:
+        body = print_body(
+            function,
+            argument=lambda name, index: name if index is None else f"{name}[{index}]",
+            leaf_entry=self._leaf_entry,
+            leaf_array=lambda leaf: f"p.{self._names[leaf]}",
+            sinks=sinks,
+        )
+        kind = "GS_FN" if function.operations <= _INLINED_OPERATIONS else "GS_NOINLINE"
+        self._members.append(f"{kind} static void {name}({signature}) {{\n{body}}}\n")
+
+    def _leaf_entry(self, leaf: int, entry: int) -> str:
+        if leaf not in self._resident:
+            return f"p.{self._names[leaf]}[{entry}]"
+        return f"p.{self._resident_name(leaf, entry)}"
+
+    def _resident_name(self, leaf: int, entry: int) -> str:
+        name = self._names[leaf]
+        return name if self._structs[leaf].shape == () else f"{name}_{entry}"
+
+    # ---- The whole ------------------------------------------------------------------------------
+
+    def _parameters(self) -> str:
+        """The leaves as the functions see them."""
+        members, loads = [], []
+        for leaf, used in self._resident.items():
+            dtype = np.dtype(self._structs[leaf].dtype).name
+            kind = _LANE_TYPES[dtype]
+            view = f"gs::LeafView<{kind}, {_STORED_TYPES[dtype]}>(leaves[{leaf}], lanes)"
+            for entry in used:
+                name = self._resident_name(leaf, entry)
+                members.append(f"  {kind} {name};")
+                loads.append(f"{name}({view}[{entry}])")
+        for leaf in self._views:
+            dtype = np.dtype(self._structs[leaf].dtype).name
+            name = self._names[leaf] if leaf not in self._resident else f"{self._names[leaf]}_all"
+            members.append(f"  gs::LeafView<{_LANE_TYPES[dtype]}, {_STORED_TYPES[dtype]}> {name};")
+            loads.append(f"{name}(leaves[{leaf}], lanes)")
+        initialisers = "".join(
+            f"\n      {':' if i == 0 else ','} {load}" for i, load in enumerate(loads)
+        )
+        return "\n".join(
+            [
+                "struct Parameters {",
+                *members,
+                "",
+                "  GS_FN Parameters(const gs::LeafArgument* leaves, const gs::Lanes& lanes)"
+                f"{initialisers} {{",
+                *(["    (void)leaves, (void)lanes;"] if not loads else []),
+                "  }",
+                "};\n",
+            ]
+        )
+
+    def unit(self, job: str, flags: dict[str, bool], operations: int) -> Unit:
+        """The complete text."""
+        num_leaves, entries = len(self._structs), self._wanted_begin[-1]
+        begin = ", ".join(map(str, self._wanted_begin))
+        members = [
+            "using Tableau = ::Tableau;",
+            "using Parameters = ::Parameters;",
+            "using Method = gs::ExplicitRK<Problem>;",
+            f"static constexpr int dim = {self._dim}, num_leaves = {num_leaves};",
+            f"static constexpr int num_wanted = {self._num_wanted}, num_cotangents = {entries};",
+            f"static constexpr int wanted_begin[{len(self._wanted_begin)}] = {{{begin}}};",
+            *[f"static constexpr bool {name} = {str(on).lower()};" for name, on in flags.items()],
+        ]
+        text = "\n".join(
+            [
+                f"// The {job} kernel of a system with {self._dim} components. Generated.",
+                f"#define GS_REAL_BITS {8 * self._dtype.itemsize}",
+                '#include "gs/math.h"',
+                f'#include "gs/{job}.h"',
+                "",
+                "namespace {",
+                "",
+                "using gs::F32, gs::F64, gs::I32, gs::I64, gs::U32, gs::U64, gs::Mask;",
+                "using gs::Real, gs::Scalar;",
+                "",
+                print_tableau(
+                    self._tableau, self._dtype, self._adaptive and self._tableau.b_error is not None
+                ),
+                self._parameters(),
+                "struct Problem {",
+                _indented("\n".join(members) + "\n\n" + "\n".join(self._members)),
+                "};",
+                "",
+                "}  // namespace",
+                "",
+            ]
+        )
+        steps = self._tableau.stages + len(self._tableau.dense.extra_a)
+        return Unit(job, text, num_leaves, self._num_wanted, entries, operations * steps)
+
+
+def _per_output(
+    function: Function, first: int, sinks: Sequence[Sequence[Sink]]
+) -> list[list[Sink]]:
+    """Sinks of scalars, regrouped as the outputs of a function from `first` on."""
+    remaining = [sink for group in sinks for sink in group]
+    out = []
+    for output in function.outputs[first:]:
+        out.append(remaining[: output.size])
+        remaining = remaining[output.size :]
+    return out
+
+
+def _indented(text: str) -> str:
+    return "".join(f"  {line}\n" if line else "\n" for line in text.splitlines()).rstrip("\n")
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    out: list[str] = []
+    for i, name in enumerate(names):
+        out.append(name if names.count(name) == 1 and name else f"{name or 'leaf'}_{i}")
+    return out
