@@ -221,7 +221,7 @@ class Builder:
 # Its product with anything is zero, also with a number that will turn out to be infinite.
 
 
-def _is(value: Value, number: float) -> bool:
+def _is(value: Value, number: int) -> bool:
     return value.op is Op.CONSTANT and bool(value.data == number)
 
 

@@ -1,23 +1,21 @@
 """From a jaxpr to the intermediate representation."""
 
 import os
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
 import numpy as np
-from jax.extend import source_info_util
 from jax.extend.core import Jaxpr, JaxprEqn, Literal
 
 from . import _rules as _rules
 from ._arrays import Operand, known, of_values, view
-from ._build import Builder, checked_dtype
-from ._errors import LoweringError, Refused, TooLargeError
+from ._build import Builder
+from ._errors import Refused, TooLargeError
 from ._ir import Function, Input, Leaf, object_array
 from ._passes import optimize
-from ._registry import apply_rule
+from ._registry import AbstractContext, apply_rule
 
 MAX_OPERATIONS = 20_000
 """The default for the most scalar operations that a function may have.
@@ -27,16 +25,16 @@ A field of this size is about 0.7 MB of C++, which g++ compiles in about half a 
 
 
 def lower(
-    jaxpr: Jaxpr, inputs: Sequence[Input], *, max_operations: int = MAX_OPERATIONS
+    jaxpr: Jaxpr, inputs: Sequence[Input | np.ndarray], *, max_operations: int = MAX_OPERATIONS
 ) -> Function:
     """Lowers a function of one trajectory to operations on scalars.
 
     **Arguments:**
 
     - `jaxpr`: the traced function.
-    - `inputs`: one per constant and argument of the jaxpr, in this order: a `Leaf`, or the name of
-        a C++ argument. Entry `i` of an array argument, in C order, becomes
-        `ARGUMENT(name, i)`; a scalar one has no index.
+    - `inputs`: one per constant and argument of the jaxpr, in this order: a `Leaf`, the name of a
+        C++ argument, or an array of known numbers. Entry `i` of an array argument, in C order,
+        becomes `ARGUMENT(name, i)`; a scalar one has no index.
     - `max_operations`: the most scalar operations that the function may have.
 
     **Returns:**
@@ -60,12 +58,16 @@ def lower(
     count = len(jaxpr.constvars)
     outputs = _Walker(builder).run(jaxpr, operands[:count], operands[count:])
     function = Function(
-        tuple(inputs), tuple(output.values(builder) for output in outputs), builder.root
+        tuple(given for given in inputs if not isinstance(given, np.ndarray)),
+        tuple(output.values(builder) for output in outputs),
+        builder.root,
     )
     return optimize(function)
 
 
-def _input(builder: Builder, aval: Any, given: Input) -> Operand:
+def _input(builder: Builder, aval: Any, given: Input | np.ndarray) -> Operand:
+    if isinstance(given, np.ndarray):
+        return known(given)
     if isinstance(given, Leaf):
         if given.shape != aval.shape or given.dtype != aval.dtype:
             raise ValueError(
@@ -81,12 +83,12 @@ def _input(builder: Builder, aval: Any, given: Input) -> Operand:
     return of_values(object_array(entries, aval.shape), aval.dtype)
 
 
-class _Walker:
+class _Walker(AbstractContext):
     """Lowers the equations of a jaxpr and of those inside it, in order."""
 
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
-        self.outputs: Sequence[jax.ShapeDtypeStruct] = ()
+        self.outputs: Sequence[Any] = ()
         self._place = ""
         # Iterations of a long scan may all fold to nothing; they take time nevertheless.
         self._visits_left = 50 * builder.max_operations

@@ -1,9 +1,10 @@
 """Lowering rules, kept by primitive object."""
 
+import abc
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.extend.core.primitives
@@ -14,23 +15,19 @@ from ._build import Builder
 from ._errors import Refused
 
 
-class Context(Protocol):
+class AbstractContext(abc.ABC):
     """What a rule may use besides its operands.
 
     - `builder`: emits operations.
-    - `outputs`: shapes and dtypes of the results.
+    - `outputs`: shapes and dtypes of the results, as `shape` and `dtype` of each.
     """
 
     builder: Builder
+    outputs: Sequence[Any]
 
-    @property
-    def outputs(self) -> Sequence[jax.ShapeDtypeStruct]:
-        """Shapes and dtypes of the results."""
-        ...
-
+    @abc.abstractmethod
     def run(self, jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Operand]) -> list[Operand]:
         """Lowers an inner jaxpr in place."""
-        ...
 
 
 Rule = Callable[..., Operand | list[Operand]]
@@ -43,6 +40,15 @@ class _Entry:
 
 
 _RULES: dict[Primitive, _Entry] = {}
+_NAMED_RULES: dict[str, _Entry] = {}
+
+
+def _keywords(rule: Rule) -> frozenset[str]:
+    return frozenset(
+        name
+        for name, parameter in inspect.signature(rule).parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    )
 
 
 def lowers(*primitives: Primitive) -> Callable[[Rule], Rule]:
@@ -55,13 +61,19 @@ def lowers(*primitives: Primitive) -> Callable[[Rule], Rule]:
     """
 
     def register(rule: Rule) -> Rule:
-        named = frozenset(
-            name
-            for name, parameter in inspect.signature(rule).parameters.items()
-            if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-        )
+        named = _keywords(rule)
         for primitive in primitives:
             _RULES[primitive] = _Entry(rule, named)
+        return rule
+
+    return register
+
+
+def lowers_named(name: str) -> Callable[[Rule], Rule]:
+    """Registers a rule for a primitive that JAX has no public name for."""
+
+    def register(rule: Rule) -> Rule:
+        _NAMED_RULES[name] = _Entry(rule, _keywords(rule))
         return rule
 
     return register
@@ -75,10 +87,13 @@ def existing(*names: str) -> list[Primitive]:
 
 
 def apply_rule(
-    context: Context, primitive: Primitive, operands: Sequence[Operand], params: dict[str, Any]
+    context: AbstractContext,
+    primitive: Primitive,
+    operands: Sequence[Operand],
+    params: dict[str, Any],
 ) -> list[Operand]:
     """Lowers one equation, or raises `Refused`."""
-    entry = _RULES.get(primitive)
+    entry = _RULES.get(primitive) or _NAMED_RULES.get(primitive.name)
     if entry is None:
         raise Refused("has no C++ lowering")
     for name in params:

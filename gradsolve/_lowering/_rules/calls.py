@@ -2,15 +2,16 @@
 
 from typing import Any
 
+import jax
 from jax.extend.core import primitives
 
 from .._arrays import Operand
-from .._registry import Context, existing, lowers
+from .._registry import AbstractContext, existing, lowers, lowers_named
 
 
 @lowers(*existing("jit", "pjit"))
 def _jit(
-    context: Context,
+    context: AbstractContext,
     *operands: Operand,
     jaxpr: Any,
     in_shardings: Any = None,
@@ -30,14 +31,14 @@ def _jit(
 
 @lowers(*existing("closed_call", "call"))
 def _closed_call(
-    context: Context, *operands: Operand, call_jaxpr: Any, name: Any = None
+    context: AbstractContext, *operands: Operand, call_jaxpr: Any, name: Any = None
 ) -> list[Operand]:
     return _run(context, call_jaxpr, operands)
 
 
 @lowers(primitives.remat_p)
 def _remat(
-    context: Context,
+    context: AbstractContext,
     *operands: Operand,
     jaxpr: Any,
     prevent_cse: Any = None,
@@ -50,7 +51,7 @@ def _remat(
 
 @lowers(primitives.custom_jvp_call_p)
 def _custom_jvp_call(
-    context: Context,
+    context: AbstractContext,
     *operands: Operand,
     call_jaxpr: Any,
     jvp_jaxpr_fun: Any = None,
@@ -63,7 +64,7 @@ def _custom_jvp_call(
 
 @lowers(primitives.custom_vjp_call_p)
 def _custom_vjp_call(
-    context: Context,
+    context: AbstractContext,
     *operands: Operand,
     call_jaxpr: Any,
     fwd_jaxpr_thunk: Any = None,
@@ -75,6 +76,13 @@ def _custom_vjp_call(
     return _run(context, call_jaxpr, operands)
 
 
-def _run(context: Context, jaxpr: Any, operands: tuple[Operand, ...]) -> list[Operand]:
+@lowers_named("call_hi_primitive")
+def _call_hi_primitive(context: AbstractContext, *operands: Operand, _prim: Any) -> list[Operand]:
+    # From JAX 0.12 on, `searchsorted` is one of these; each knows the primitives it stands for.
+    structs = [jax.ShapeDtypeStruct(operand.shape, operand.dtype) for operand in operands]
+    return _run(context, jax.make_jaxpr(_prim.expand)(*structs), operands)
+
+
+def _run(context: AbstractContext, jaxpr: Any, operands: tuple[Operand, ...]) -> list[Operand]:
     consts = getattr(jaxpr, "consts", ())
     return context.run(getattr(jaxpr, "jaxpr", jaxpr), consts, operands)

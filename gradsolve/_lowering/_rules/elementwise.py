@@ -12,11 +12,11 @@ from .._arrays import Operand, known, of_values
 from .._build import BOOL, Builder, checked_dtype
 from .._errors import Refused
 from .._ir import Op, Value, object_array
-from .._registry import Context, existing, lowers, refuse_unless
+from .._registry import AbstractContext, existing, lowers, refuse_unless
 
 
 def elementwise(
-    context: Context, function: Callable[..., Value], *operands: Operand, dtype: Any = None
+    context: AbstractContext, function: Callable[..., Value], *operands: Operand, dtype: Any = None
 ) -> Operand:
     """Applies a function of scalars to each entry; scalars among the operands are repeated."""
     output = context.outputs[0]
@@ -87,7 +87,7 @@ _SIMPLE: dict[str, Op] = {
 
 def _register_simple(name: str, op: Op) -> None:
     @lowers(*existing(name))
-    def rule(context: Context, *operands: Operand, accuracy: Any = None) -> Operand:
+    def rule(context: AbstractContext, *operands: Operand, accuracy: Any = None) -> Operand:
         refuse_unless("accuracy", accuracy, None)
         emit = context.builder.emit
         return elementwise(context, lambda *args: emit(op, *args), *operands)
@@ -103,38 +103,38 @@ def _on_flags(b: Builder, op: Op, on_flags: Op, x: Value, y: Value) -> Value:
 
 
 @lowers(lax.add_p, *existing("add_jaxvals"))
-def _add(context: Context, x: Operand, y: Operand) -> Operand:
+def _add(context: AbstractContext, x: Operand, y: Operand) -> Operand:
     b = context.builder
     return elementwise(context, lambda x, y: _on_flags(b, Op.ADD, Op.OR, x, y), x, y)
 
 
 @lowers(lax.mul_p)
-def _mul(context: Context, x: Operand, y: Operand, *, out_dtype: Any = None) -> Operand:
+def _mul(context: AbstractContext, x: Operand, y: Operand, *, out_dtype: Any = None) -> Operand:
     refuse_unless("out_dtype", out_dtype, None, x.dtype)
     b = context.builder
     return elementwise(context, lambda x, y: _on_flags(b, Op.MUL, Op.AND, x, y), x, y)
 
 
 @lowers(lax.max_p)
-def _max(context: Context, x: Operand, y: Operand) -> Operand:
+def _max(context: AbstractContext, x: Operand, y: Operand) -> Operand:
     b = context.builder
     return elementwise(context, lambda x, y: _on_flags(b, Op.MAX, Op.OR, x, y), x, y)
 
 
 @lowers(lax.min_p)
-def _min(context: Context, x: Operand, y: Operand) -> Operand:
+def _min(context: AbstractContext, x: Operand, y: Operand) -> Operand:
     b = context.builder
     return elementwise(context, lambda x, y: _on_flags(b, Op.MIN, Op.AND, x, y), x, y)
 
 
 @lowers(lax.div_p)
-def _div(context: Context, x: Operand, y: Operand) -> Operand:
+def _div(context: AbstractContext, x: Operand, y: Operand) -> Operand:
     emit = context.builder.emit
     return elementwise(context, lambda x, y: emit(Op.DIV, x, y), x, y)
 
 
 @lowers(lax.pow_p)
-def _pow(context: Context, x: Operand, y: Operand) -> Operand:
+def _pow(context: AbstractContext, x: Operand, y: Operand) -> Operand:
     b = context.builder
 
     def power(x: Value, y: Value) -> Value:
@@ -146,7 +146,7 @@ def _pow(context: Context, x: Operand, y: Operand) -> Operand:
 
 
 @lowers(lax.integer_pow_p)
-def _integer_pow(context: Context, x: Operand, *, y: int) -> Operand:
+def _integer_pow(context: AbstractContext, x: Operand, *, y: int) -> Operand:
     b = context.builder
     return elementwise(context, lambda x: integer_power(b, x, y), x)
 
@@ -165,19 +165,45 @@ def integer_power(b: Builder, x: Value, exponent: int) -> Value:
 
 
 @lowers(lax.square_p)
-def _square(context: Context, x: Operand) -> Operand:
+def _square(context: AbstractContext, x: Operand) -> Operand:
     emit = context.builder.emit
     return elementwise(context, lambda x: emit(Op.MUL, x, x), x)
 
 
+@lowers(*existing("one_minus_square"))
+def _one_minus_square(context: AbstractContext, x: Operand) -> Operand:
+    b = context.builder
+
+    def rule(x: Value) -> Value:
+        return b.emit(Op.SUB, b.constant(1, x.dtype), b.emit(Op.MUL, x, x))
+
+    return elementwise(context, rule, x)
+
+
+@lowers(*existing("polynomial"))
+def _polynomial(
+    context: AbstractContext, x: Operand, *coefficients: Operand, unroll: Any = None
+) -> Operand:
+    del unroll
+    b = context.builder
+
+    def horner(x: Value, *coefficients: Value) -> Value:
+        total = coefficients[-1]
+        for coefficient in reversed(coefficients[:-1]):
+            total = b.emit(Op.ADD, b.emit(Op.MUL, total, x), coefficient)
+        return total
+
+    return elementwise(context, horner, x, *coefficients)
+
+
 @lowers(lax.is_finite_p)
-def _is_finite(context: Context, x: Operand) -> Operand:
+def _is_finite(context: AbstractContext, x: Operand) -> Operand:
     emit = context.builder.emit
     return elementwise(context, lambda x: emit(Op.IS_FINITE, x), x)
 
 
 @lowers(lax.round_p)
-def _round(context: Context, x: Operand, *, rounding_method: lax.RoundingMethod) -> Operand:
+def _round(context: AbstractContext, x: Operand, *, rounding_method: lax.RoundingMethod) -> Operand:
     emit = context.builder.emit
     to_even = rounding_method == lax.RoundingMethod.TO_NEAREST_EVEN
     op = Op.ROUND_EVEN if to_even else Op.ROUND_AWAY
@@ -223,7 +249,7 @@ _NOT_TOTAL = {Op.EQ_TOTAL: Op.EQ, Op.LT_TOTAL: Op.LT, Op.LE_TOTAL: Op.LE}
 
 def _register_comparison(name: str, op: Op) -> None:
     @lowers(*existing(name))
-    def rule(context: Context, x: Operand, y: Operand) -> Operand:
+    def rule(context: AbstractContext, x: Operand, y: Operand) -> Operand:
         b = context.builder
         # Only floats have numbers that the ordinary order leaves out.
         used = op if x.dtype.kind == "f" else _NOT_TOTAL.get(op, op)
@@ -238,7 +264,7 @@ for _name, _op in _COMPARISONS.items():
 
 
 @lowers(lax.select_n_p)
-def _select_n(context: Context, which: Operand, *cases: Operand) -> Operand:
+def _select_n(context: AbstractContext, which: Operand, *cases: Operand) -> Operand:
     b = context.builder
 
     def choose(which: Value, *cases: Value) -> Value:
@@ -254,7 +280,7 @@ def _select_n(context: Context, which: Operand, *cases: Operand) -> Operand:
 
 
 @lowers(lax.clamp_p)
-def _clamp(context: Context, low: Operand, x: Operand, high: Operand) -> Operand:
+def _clamp(context: AbstractContext, low: Operand, x: Operand, high: Operand) -> Operand:
     emit = context.builder.emit
     return elementwise(
         context, lambda low, x, high: emit(Op.MAX, low, emit(Op.MIN, x, high)), low, x, high
@@ -266,10 +292,9 @@ def _clamp(context: Context, low: Operand, x: Operand, high: Operand) -> Operand
 
 @lowers(lax.convert_element_type_p)
 def _convert_element_type(
-    context: Context, x: Operand, *, new_dtype: Any, weak_type: bool, sharding: Any
+    context: AbstractContext, x: Operand, *, new_dtype: Any, weak_type: bool, sharding: Any
 ) -> Operand:
     del weak_type
-    refuse_unless("sharding", sharding, None)
     if new_dtype == jax.dtypes.float0:
         return known(np.zeros(x.shape, np.bool_))
     dtype = checked_dtype(new_dtype)
@@ -282,7 +307,7 @@ def _convert_element_type(
 
 
 @lowers(lax.bitcast_convert_type_p)
-def _bitcast_convert_type(context: Context, x: Operand, *, new_dtype: Any) -> Operand:
+def _bitcast_convert_type(context: AbstractContext, x: Operand, *, new_dtype: Any) -> Operand:
     dtype = checked_dtype(new_dtype)
     if dtype.itemsize != x.dtype.itemsize or BOOL in (dtype, x.dtype):
         raise Refused("has no C++ lowering between dtypes of different widths")
@@ -294,7 +319,7 @@ def _bitcast_convert_type(context: Context, x: Operand, *, new_dtype: Any) -> Op
 
 @lowers(lax.reduce_precision_p)
 def _reduce_precision(
-    context: Context, x: Operand, *, exponent_bits: int, mantissa_bits: int
+    context: AbstractContext, x: Operand, *, exponent_bits: int, mantissa_bits: int
 ) -> Operand:
     info = np.finfo(x.dtype)
     if exponent_bits >= info.nexp and mantissa_bits >= info.nmant:
@@ -305,7 +330,7 @@ def _reduce_precision(
 
 
 @lowers(lax.real_p)
-def _real(context: Context, x: Operand) -> Operand:
+def _real(context: AbstractContext, x: Operand) -> Operand:
     return x
 
 
@@ -313,11 +338,11 @@ def _real(context: Context, x: Operand) -> Operand:
 
 
 @lowers(primitives.copy_p, *existing("copy", "stop_gradient", "optimization_barrier"))
-def _identity(context: Context, *operands: Operand) -> list[Operand]:
+def _identity(context: AbstractContext, *operands: Operand) -> list[Operand]:
     return list(operands)
 
 
 @lowers(*existing("name"))
-def _name_of_checkpoint(context: Context, x: Operand, *, name: str) -> Operand:
+def _name_of_checkpoint(context: AbstractContext, x: Operand, *, name: str) -> Operand:
     del name
     return x

@@ -10,7 +10,7 @@ from .._arrays import Operand
 from .._build import BOOL, Builder, checked_dtype
 from .._errors import Refused
 from .._ir import Op, Value
-from .._registry import Context, lowers, refuse_unless
+from .._registry import AbstractContext, lowers, refuse_unless
 from .elementwise import collected
 
 
@@ -28,7 +28,7 @@ def inner_product(b: Builder, xs: Any, ys: Any, dtype: np.dtype) -> Value:
 
 @lowers(lax.dot_general_p)
 def _dot_general(
-    context: Context,
+    context: AbstractContext,
     lhs: Operand,
     rhs: Operand,
     *,
@@ -38,7 +38,6 @@ def _dot_general(
     out_sharding: Any = None,
 ) -> Operand:
     del precision  # every product is exact to the last bit anyway
-    refuse_unless("out_sharding", out_sharding, None)
     b = context.builder
     dtype = checked_dtype(preferred_element_type or context.outputs[0].dtype)
     (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = dimension_numbers
@@ -71,7 +70,7 @@ def _dot_general(
 
 @lowers(lax.conv_general_dilated_p)
 def _conv_general_dilated(
-    context: Context,
+    context: AbstractContext,
     lhs: Operand,
     rhs: Operand,
     *,
@@ -87,7 +86,6 @@ def _conv_general_dilated(
     out_sharding: Any = None,
 ) -> Operand:
     del precision
-    refuse_unless("out_sharding", out_sharding, None)
     refuse_unless("feature_group_count", feature_group_count, 1)
     refuse_unless("batch_group_count", batch_group_count, 1)
     b = context.builder
