@@ -67,8 +67,7 @@ class SolveOutput(NamedTuple):
 def _field(
     request: Request, system: PyTree, integrator: AbstractIntegrator
 ) -> tuple[FieldJaxpr, list[str], list[Leaf], list[bool]]:
-    """The field of one trajectory as a jaxpr, its leaves (with their names), and which of them have
-    an ensemble axis.
+    """The field of one trajectory as a jaxpr; its leaves: names, arrays, which have lanes.
 
     Arrays that the vector field closes over become leaves too, so that they may be traced values
     of a surrounding transformation and are differentiated if that asks for it.
@@ -171,6 +170,29 @@ def _program(
         adjoint=request.adjoint,
     )
     return program, leaves, is_lane
+
+
+def trace_program(
+    request: Request,
+    system: PyTree,
+    integrator: AbstractIntegrator,
+    controller: AbstractController | None,
+) -> tuple[Program, list[jax.ShapeDtypeStruct]]:
+    """The program without running anything, and the leaves of one trajectory."""
+    traced: list[Any] = []
+
+    def trace(system: PyTree, controller: AbstractController | None) -> None:
+        field, names, field_leaves, field_is_lane = _field(request, system, integrator)
+        program, leaves, is_lane = _program(request, field, names, integrator, controller)
+        leaves, is_lane = [*field_leaves, *leaves], [*field_is_lane, *is_lane]
+        structs = [
+            jax.ShapeDtypeStruct(leaf.shape[:-1] if lane else leaf.shape, leaf.dtype)
+            for leaf, lane in zip(leaves, is_lane, strict=True)
+        ]
+        traced.append((program, structs))
+
+    eqx.filter_eval_shape(trace, system, controller)
+    return traced[0]
 
 
 @eqx.filter_jit

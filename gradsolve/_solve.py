@@ -10,6 +10,7 @@ from ._arguments import solve_arrays
 from ._backends import AbstractBackend, AbstractRunner, Auto
 from ._capacity import solve_growing
 from ._checks import check_system, check_values, is_concrete, state_layout
+from ._choice import choose_backend
 from ._controllers import AbstractController, PIDController
 from ._core import Arguments, Request, SolveOutput, run_solve
 from ._custom_types import Array, ArrayLike, Float, PyTree, validates_input
@@ -109,7 +110,8 @@ def solve(
         per_lane = any(axis is not None for axis in axes.controller)
         integrator = integrator.with_tolerances(arrays.controller, per_lane)
 
-    chosen, report = backend.choose()
+    request = Request(layout, axes, lanes, adjoint, max_steps, max_steps)
+    chosen, report = choose_backend(backend, request, system, y0, integrator, arrays.controller)
     call = eqx.Partial(
         _run,
         Arguments(system, y0, arrays.t0, arrays.t1, arrays.ts),
@@ -118,7 +120,6 @@ def solve(
         integrator,
         chosen,
     )
-    request = Request(layout, axes, lanes, adjoint, max_steps, max_steps)
     inputs = (system, y0, arrays.t0, arrays.t1, arrays.ts, arrays.dt0, arrays.controller)
     out = solve_growing(call, request) if is_concrete(inputs) else call(request)
     trajectory = Trajectory(

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from . import _results as codes
 from ._controllers import AbstractController, Decision, Window
@@ -87,9 +88,9 @@ def begin(
     t_next = jnp.minimum(t_next, t1)
     empty = t0 == t1  # one step of length zero, so that the window's ends have derivatives
     underflow = defined & ~empty & ~(t_next > t0)
-    status = jnp.where(defined, codes.SUCCESSFUL, codes.NONFINITE)
-    status = jnp.where(underflow, codes.STEP_SIZE_UNDERFLOW, status)
-    return Beginning(t_next, clip_floor(t1), status.astype(jnp.int32), state)
+    status = jnp.where(defined, *_codes(codes.SUCCESSFUL, codes.NONFINITE))
+    status = jnp.where(underflow, *_codes(codes.STEP_SIZE_UNDERFLOW), status)
+    return Beginning(t_next, clip_floor(t1), status, state)
 
 
 def judge(
@@ -120,6 +121,10 @@ def judge(
     done = accepted & (attempted >= window.t1)
     stuck = ~done & (decision.underflow | ~(t_next > t_new))
     hopeless = ~accepted & (stuck | decision.forced)
-    status = jnp.where(stuck, codes.STEP_SIZE_UNDERFLOW, codes.SUCCESSFUL)
-    status = jnp.where(hopeless & ~finite, codes.NONFINITE, status)
-    return Judgement(accepted, done, t_next, status.astype(jnp.int32), decision.state)
+    status = jnp.where(stuck, *_codes(codes.STEP_SIZE_UNDERFLOW, codes.SUCCESSFUL))
+    status = jnp.where(hopeless & ~finite, *_codes(codes.NONFINITE), status)
+    return Judgement(accepted, done, t_next, status, decision.state)
+
+
+def _codes(*values: int) -> tuple[np.int32, ...]:
+    return tuple(map(np.int32, values))

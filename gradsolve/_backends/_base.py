@@ -1,10 +1,12 @@
 """What a backend is: a choice of where code runs, and what runs it."""
 
 import abc
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
+import jax
 
 from .._custom_types import Leaf
 from .._ensemble.program import Program
@@ -25,12 +27,32 @@ class BackendReport(eqx.Module):
     reason: str = eqx.field(static=True)
 
 
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """What a backend is chosen for.
+
+    - `program`, `structs`: the program and its leaves, for one trajectory.
+    - `platform`: where the arrays are, in JAX's words: `cpu`, `gpu`, ...
+    - `devices`: over how many devices they are spread.
+    """
+
+    program: Program
+    structs: Sequence[jax.ShapeDtypeStruct]
+    platform: str
+    devices: int
+
+
 class AbstractBackend(eqx.Module):
     """Knows where code runs: what a user passes as `backend`."""
 
     @abc.abstractmethod
-    def choose(self) -> tuple["AbstractRunner", BackendReport]:
-        """What will run, and the report of the choice."""
+    def choose(self, question: "Question") -> tuple["AbstractRunner", BackendReport]:
+        """What will run, and the report of the choice.
+
+        **Raises:**
+
+        `ValueError` if this backend was asked for and cannot run the problem.
+        """
 
 
 class AbstractRunner(AbstractBackend):

@@ -1,12 +1,35 @@
 """The default choice of a backend."""
 
-from ._base import AbstractBackend, AbstractRunner, BackendReport
+from .._fused.refusal import refusal
+from ._base import AbstractBackend, AbstractRunner, BackendReport, Question
+from .cuda import CUDA
+from .host_cpu import HostCPU
 from .xla import XLA
 
 
 class Auto(AbstractBackend):
-    """Chooses the fastest backend that can run the problem; `Trajectory.backend` says which."""
+    """Chooses the fastest backend that can run the problem; `Trajectory.backend` says which.
 
-    def choose(self) -> tuple[AbstractRunner, BackendReport]:
-        report = BackendReport("Auto", "XLA", "XLA is the only backend of this version.")
-        return XLA(), report
+    Fused kernels where the arrays are on a CPU or an NVIDIA GPU and the vector field can be
+    lowered, otherwise plain JAX.
+    """
+
+    def choose(self, question: Question) -> tuple[AbstractRunner, BackendReport]:
+        runner = {"cpu": HostCPU(), "gpu": CUDA()}.get(question.platform)
+        if runner is None:
+            reason = f"There are no fused kernels for the platform {question.platform!r}."
+            return XLA(), BackendReport("Auto", "XLA", reason)
+        name = type(runner).__name__
+        if question.devices > 1:
+            reason = (
+                f"The arrays are spread over {question.devices} devices, and a fused kernel runs "
+                "on one."
+            )
+            return XLA(), BackendReport("Auto", "XLA", reason)
+        problem = runner.unavailable(question) or refusal(name, question)
+        if problem is not None:
+            return XLA(), BackendReport("Auto", "XLA", problem)
+        where = "a CPU" if name == "HostCPU" else "an NVIDIA GPU"
+        return runner, BackendReport(
+            "Auto", name, f"The arrays are on {where} and the vector field can be lowered to C++."
+        )

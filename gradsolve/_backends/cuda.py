@@ -1,18 +1,31 @@
 """Fused kernels on NVIDIA GPUs."""
 
+import importlib.util
+
 import jax
 
 from .._fused.cuda import CudaKernel, architecture_of, block_size, cuda_kernel
 from .._fused.runner import AbstractFusedRunner
 from .._fused.unit import Unit
-from ._base import AbstractRunner, BackendReport
+from ._base import Question
 
 
 class CUDA(AbstractFusedRunner):
     """Fused kernels on an NVIDIA GPU, one thread per trajectory, on the device of the arrays."""
 
-    def choose(self) -> tuple[AbstractRunner, BackendReport]:
-        return self, BackendReport("CUDA", "CUDA", "CUDA was asked for.")
+    def unavailable(self, question: Question) -> str | None:
+        if question.platform != "gpu":
+            return (
+                f"`CUDA()` works on arrays on an NVIDIA GPU, and these are on "
+                f"{question.platform!r}: use `HostCPU()` or `Auto()`, or install JAX with CUDA "
+                "(`pip install gradsolve[cuda13]`)."
+            )
+        if importlib.util.find_spec("cuda") is None:
+            return (
+                "`CUDA()` needs the package cuda-core: `pip install gradsolve[cuda13]` (or "
+                "`gradsolve[cuda12]`, whichever CUDA your JAX is built for)."
+            )
+        return None
 
     def compile_unit(self, unit: Unit) -> CudaKernel:
         return cuda_kernel(unit, architecture_of(jax.devices("cuda")[0]))

@@ -1,32 +1,24 @@
 """Plain JAX: runs wherever JAX does, and is what every other backend is checked against."""
 
-import contextlib
 import functools as ft
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-import jax
 
 from .._custom_types import Leaf
 from .._ensemble.batching import ensemble_call
 from .._ensemble.program import Program
+from .._ensemble.promotion import own_promotion
 from .._xla.adjoint import AdjointInputs, Cotangents, Wanted, adjoint
 from .._xla.record import Recording, RecordInputs, record
 from .._xla.replay import Replayed, ReplayInputs, replay
-from ._base import AbstractRunner, BackendReport
-
-
-@contextlib.contextmanager
-def _own_promotion() -> Iterator[None]:
-    """A user's strict promotion modes are for the user's code, which has been traced before."""
-    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-        yield
+from ._base import AbstractRunner, BackendReport, Question
 
 
 class XLA(AbstractRunner):
     """Plain JAX, compiled by XLA; runs on every device that JAX supports."""
 
-    def choose(self) -> tuple[AbstractRunner, BackendReport]:
+    def choose(self, question: Question) -> tuple[AbstractRunner, BackendReport]:
+        del question
         return self, BackendReport("XLA", "XLA", "XLA was asked for.")
 
     def record(
@@ -38,7 +30,7 @@ class XLA(AbstractRunner):
         inputs: RecordInputs,
     ) -> Recording:
         run = ft.partial(record, program, store_checkpoints)
-        with _own_promotion():
+        with own_promotion():
             out, _, _ = ensemble_call(run, is_lane, leaves, inputs, has_leaf_outputs=False)
         return out
 
@@ -51,7 +43,7 @@ class XLA(AbstractRunner):
         inputs: ReplayInputs,
     ) -> Replayed:
         run = ft.partial(replay, program, store_checkpoints)
-        with _own_promotion():
+        with own_promotion():
             out, _, _ = ensemble_call(run, is_lane, leaves, inputs, has_leaf_outputs=False)
         return out
 
@@ -64,6 +56,6 @@ class XLA(AbstractRunner):
         inputs: AdjointInputs,
     ) -> tuple[Cotangents, list[Any]]:
         run = ft.partial(adjoint, program, wanted)
-        with _own_promotion():
+        with own_promotion():
             out, _, ct_leaves = ensemble_call(run, is_lane, leaves, inputs, has_leaf_outputs=True)
         return out, ct_leaves

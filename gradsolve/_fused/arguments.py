@@ -32,7 +32,7 @@ class ArgumentList:
         self.words.append(0)
 
     def write(self, like: Any) -> None:
-        """The address of an array that is written, null for `None`; `like` is its shape and dtype."""
+        """The address of an array that is written, null for `None`."""
         if like is not None:
             self.outputs.append(like)
             self.output_slots.append(len(self.words))

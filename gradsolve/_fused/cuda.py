@@ -66,9 +66,7 @@ class CudaKernel:
 
         with self._lock:
             if not self._functions:
-                library = _checked(
-                    driver.cuLibraryLoadData(self._cubin, [], [], 0, [], [], 0)
-                )
+                library = _checked(driver.cuLibraryLoadData(self._cubin, [], [], 0, [], [], 0))
                 names = (b"gs_kernel", b"gs_reduce") if self._entries else (b"gs_kernel",)
                 kernels = [_checked(driver.cuLibraryGetKernel(library, name)) for name in names]
                 self._functions = tuple(driver.CUfunction(int(kernel)) for kernel in kernels)
@@ -76,9 +74,7 @@ class CudaKernel:
 
     def addresses(self, outputs: Sequence[Any], inputs: Sequence[Any]) -> list[int]:
         try:
-            return [
-                buffer.__cuda_array_interface__["data"][0] for buffer in (*outputs, *inputs)
-            ]
+            return [buffer.__cuda_array_interface__["data"][0] for buffer in (*outputs, *inputs)]
         except AttributeError as error:
             raise RuntimeError(
                 "`CUDA()` can only work on arrays on an NVIDIA GPU. Move them with "

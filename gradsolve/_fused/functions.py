@@ -1,8 +1,7 @@
 """The functions of a problem, traced and lowered: field, pullback, step control."""
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -15,14 +14,8 @@ from .. import _step_control
 from .._controllers import Window
 from .._custom_types import Array
 from .._ensemble.program import Program
+from .._ensemble.promotion import own_promotion
 from .._lowering import Function, Leaf, lower
-
-
-@contextlib.contextmanager
-def own_promotion() -> Iterator[None]:
-    """A user's strict promotion modes are for the user's code, which has been traced before."""
-    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-        yield
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +124,9 @@ def lower_step_control(
         t, t_next, y, y1, error, *state = rest
         memory = [
             jnp.asarray(entry).reshape(struct.shape)
-            for entry, struct in zip(_regroup(state, controller_leaves), controller_leaves, strict=True)
+            for entry, struct in zip(
+                _regroup(state, controller_leaves), controller_leaves, strict=True
+            )
         ]
         return _step_control.judge(
             program.controller(leaves, not_lanes),
@@ -185,13 +180,13 @@ def _lower_closed(closed: ClosedJaxpr, inputs: Sequence[Any]) -> Function:
     return lower(closed.jaxpr, [*constants, *inputs])
 
 
-_KEYWORDS = frozenset(
-    "alignas alignof and asm auto bool break case catch char class const constexpr continue decltype "
-    "default delete do double else enum explicit export extern false float for friend goto if inline "
-    "int lanes long mutable namespace new noexcept not operator or private protected public register "
-    "return select short signed sizeof static struct switch template this throw true try typedef "
-    "typename union unsigned using virtual void volatile while xor".split()
-)
+_KEYWORDS = """
+    alignas alignof and asm auto bool break case catch char class const constexpr continue decltype
+    default delete do double else enum explicit export extern false float for friend goto if inline
+    int lanes leaves long mutable namespace new noexcept not operator or private protected public
+    register return select short signed sizeof static struct switch template this throw true try
+    typedef typename union unsigned using virtual void volatile while xor
+"""
 
 
 def identifier(text: str) -> str:
@@ -201,4 +196,4 @@ def identifier(text: str) -> str:
         name = name.replace("__", "_")
     if name[:1].isdigit():
         name = f"n{name}"
-    return f"{name}_" if name in _KEYWORDS else name
+    return f"{name}_" if name in _KEYWORDS.split() else name

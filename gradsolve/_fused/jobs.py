@@ -1,6 +1,5 @@
 """The three jobs of a fused backend: arrays in, one launch, arrays out."""
 
-import functools as ft
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -142,14 +141,10 @@ def adjoint(
     )
     unit = adjoint_unit(program, _structs(leaves, is_lane), choices)
     states, _ = inputs.checkpoints
-    every = checkpoint_spacing(
-        inputs.checkpoints, inputs.times.shape[0] - 1, program.adjoint
-    )
+    every = checkpoint_spacing(inputs.checkpoints, inputs.times.shape[0] - 1, program.adjoint)
     groups = -(-lanes // group_size(lanes))
     lane_array = _array((lanes,), dtype)
-    cotangents = [
-        (lane_array if want else None) for want in (wanted.t0, wanted.t1)
-    ]
+    cotangents = [(lane_array if want else None) for want in (wanted.t0, wanted.t1)]
     ct_ts = _array((outputs, lanes), dtype) if choices.with_output_times else None
     segment = _array((every, dim, lanes), dtype) if every > 1 else None
     ct_leaves = [_array(leaves[index].shape, leaves[index].dtype) for index in wanted.leaves]
@@ -180,5 +175,3 @@ def adjoint(
     for index in wanted.leaves:
         leaf_cotangents[index] = next(results)
     return Cotangents(ct_y0, ct_t0, ct_t1, ct_output_times), None, leaf_cotangents
-
-

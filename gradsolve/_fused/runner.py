@@ -2,24 +2,36 @@
 
 import abc
 import functools as ft
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from .._backends._base import AbstractRunner
+from .._backends._base import AbstractRunner, BackendReport, Question
 from .._custom_types import Leaf
 from .._ensemble.batching import ensemble_call
 from .._ensemble.program import Program
+from .._ensemble.promotion import own_promotion
 from .._xla.adjoint import AdjointInputs, Cotangents, Wanted
 from .._xla.record import Recording, RecordInputs
 from .._xla.replay import Replayed, ReplayInputs
 from . import jobs
-from .functions import own_promotion
 from .launch import Kernel
+from .refusal import refusal
 from .unit import Unit
 
 
 class AbstractFusedRunner(AbstractRunner):
     """Runs each job as one kernel generated from the vector field."""
+
+    @abc.abstractmethod
+    def unavailable(self, question: Question) -> str | None:
+        """Why kernels cannot be built or run here, as a sentence; `None` if they can."""
+
+    def choose(self, question: Question) -> tuple[AbstractRunner, BackendReport]:
+        name = type(self).__name__
+        problem = self.unavailable(question) or refusal(name, question)
+        if problem is not None:
+            raise ValueError(problem)
+        return self, BackendReport(name, name, f"{name} was asked for.")
 
     @abc.abstractmethod
     def compile_unit(self, unit: Unit) -> Kernel:

@@ -201,13 +201,18 @@ class _Writer:
             "const Parameters& p, Real direction, Real t0, Real t1, Real dt0, const Real* y, "
             "const Real* f0, Real& t_next, Real& floor, I32& status, ControllerState& after",
             control.begin,
-            [[Sink("t_next")], [Sink("floor")], [Sink("status")], *_per_output(control.begin, 3, state)],
+            [
+                [Sink("t_next")],
+                [Sink("floor")],
+                [Sink("status")],
+                *_per_output(control.begin, 3, state),
+            ],
         )
         self._function(
             "judge",
-            "const Parameters& p, Real t0, Real t1, Real floor, Real t, Real t_next, const Real* y, "
-            "const Real* y1, const Real* error, const ControllerState& state, Mask& accepted, "
-            "Mask& done, Real& t_after, I32& status, ControllerState& after",
+            "const Parameters& p, Real t0, Real t1, Real floor, Real t, Real t_next, "
+            "const Real* y, const Real* y1, const Real* error, const ControllerState& state, "
+            "Mask& accepted, Mask& done, Real& t_after, I32& status, ControllerState& after",
             control.judge,
             [
                 [Sink("accepted")],

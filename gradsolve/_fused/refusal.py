@@ -1,0 +1,43 @@
+"""Which problems have no fused kernel, and the sentence that says so."""
+
+import jax.numpy as jnp
+import numpy as np
+
+from .._backends._base import Question
+from .._integrators import AbstractExplicitRK
+from .._lowering import LoweringError
+from .functions import lower_field, lower_pull, lower_step_control
+
+# A kernel's arguments must fit into 4 KiB on a GPU; a leaf takes 16 bytes, and so does its
+# cotangent.
+_MAX_LEAVES = 112
+
+
+def refusal(name: str, question: Question) -> str | None:
+    """Why the backend `name` has no kernels for a problem; `None` if it has."""
+    program, structs = question.program, question.structs
+    if not isinstance(program.integrator, AbstractExplicitRK):
+        integrator = type(program.integrator).__name__
+        return (
+            f"`{name}` runs explicit Runge-Kutta methods, and `{integrator}` is none of them: use "
+            "`backend=gradsolve.XLA()` or `gradsolve.Auto()`."
+        )
+    if len(structs) > _MAX_LEAVES:
+        return (
+            f"The system has {len(structs)} parameter arrays, and a kernel of `{name}` takes "
+            f"{_MAX_LEAVES}: put some of them together, or use `backend=gradsolve.XLA()`."
+        )
+    try:
+        lower_field(program, structs)
+        # The controller is asked for a first step: it is then the larger of the two kernels.
+        lower_step_control(program, structs, with_dt0=False)
+        floating = [
+            index
+            for index, struct in enumerate(structs[: program.num_field_leaves])
+            if jnp.issubdtype(struct.dtype, jnp.floating)
+            and np.dtype(struct.dtype) == np.dtype(program.dtype)
+        ]
+        lower_pull(program, structs, floating, want_time=True)
+    except LoweringError as error:
+        return f"{error} Use `backend=gradsolve.XLA()`, or another formulation."
+    return None
