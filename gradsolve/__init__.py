@@ -4,10 +4,10 @@ from . import datasets as datasets
 from . import plot as plot
 from ._adjoint import DiscreteAdjoint as DiscreteAdjoint
 from ._backends import CUDA as CUDA
-from ._backends import HostCPU as HostCPU
 from ._backends import XLA as XLA
 from ._backends import Auto as Auto
 from ._backends import BackendReport as BackendReport
+from ._backends import HostCPU as HostCPU
 from ._controllers import ConstantStep as ConstantStep
 from ._controllers import PIDController as PIDController
 from ._controllers import StepTo as StepTo
@@ -28,6 +28,7 @@ from ._integrators import Ralston as Ralston
 from ._integrators import Tsit5 as Tsit5
 from ._integrators import Vern7 as Vern7
 from ._integrators import Vern9 as Vern9
+from ._kernel_source import kernel_source as kernel_source
 from ._mesh import Mesh as Mesh
 from ._rerecord import Always as Always
 from ._rerecord import Every as Every

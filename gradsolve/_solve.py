@@ -1,12 +1,14 @@
 """`solve`: check, flatten, run, report."""
 
+from typing import NamedTuple
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 
 from ._adjoint import DiscreteAdjoint
-from ._arguments import solve_arrays
+from ._arguments import SolveArrays, solve_arrays
 from ._backends import AbstractBackend, AbstractRunner, Auto
 from ._capacity import solve_growing
 from ._checks import check_system, check_values, is_concrete, state_layout
@@ -14,6 +16,7 @@ from ._choice import choose_backend
 from ._controllers import AbstractController, PIDController
 from ._core import Arguments, Request, SolveOutput, run_solve
 from ._custom_types import Array, ArrayLike, Float, PyTree, validates_input
+from ._ensemble.layout import StateLayout
 from ._in_axes import InAxes, resolve_axes
 from ._integrators import AbstractIntegrator, FromDiffrax, Tsit5
 from ._solve_checks import check_choices, check_first_step, check_step_to, raise_if_failed
@@ -95,12 +98,7 @@ def solve(
         "dt0": dt0,
         "controller": controller,
     }
-    axes, lanes = resolve_axes(in_axes, arguments)
-    layout = state_layout(y0, axes.y0)
-    with jax.ensure_compile_time_eval():
-        y0 = jtu.tree_map(lambda leaf: jnp.asarray(leaf, layout.dtype), y0)
-    check_system(system, layout)
-    arrays = solve_arrays(arguments, axes, layout)
+    y0, arrays, layout, lanes = prepare(arguments, in_axes)
     axes = arrays.axes
     check_values(arrays.t0, arrays.t1, arrays.ts, system, y0, check_states=throw)
     check_first_step(arrays.dt0)
@@ -143,6 +141,31 @@ def solve(
     if throw and is_concrete(out) and out.summary[2]:
         raise_if_failed(trajectory, out.status)
     return trajectory
+
+
+class Prepared(NamedTuple):
+    """The arguments as arrays of the state's dtype, and how they lie."""
+
+    y0: PyTree
+    arrays: SolveArrays
+    layout: StateLayout
+    lanes: int
+
+
+@validates_input
+def prepare(arguments: dict[str, PyTree], in_axes: InAxes | None) -> Prepared:
+    """Checks structures, shapes and dtypes of the arguments that `in_axes` names; converts them.
+
+    **Raises:**
+
+    `ValueError` for the first that is wrong.
+    """
+    axes, lanes = resolve_axes(in_axes, arguments)
+    layout = state_layout(arguments["y0"], axes.y0)
+    with jax.ensure_compile_time_eval():
+        y0 = jtu.tree_map(lambda leaf: jnp.asarray(leaf, layout.dtype), arguments["y0"])
+    check_system(arguments["system"], layout)
+    return Prepared(y0, solve_arrays(arguments, axes, layout), layout, lanes)
 
 
 def _run(
