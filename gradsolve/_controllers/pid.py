@@ -109,7 +109,8 @@ class PIDController(AbstractController):
     def scaled_norm(self, x: LaneState) -> LaneTime:
         """The norm of a scaled error, lane by lane."""
         if self.norm is rms_norm:
-            return jnp.sqrt(jnp.mean(x * x, axis=0))
+            # A product with the reciprocal is what XLA makes of the division in a mean.
+            return jnp.sqrt(jnp.sum(x * x, axis=0) * (1 / x.shape[0]))
         assert self._layout is not None
         unflatten = self._layout.unflatten
         return jax.vmap(lambda column: self.norm(unflatten(column)), in_axes=-1)(x)
@@ -194,6 +195,12 @@ class PIDController(AbstractController):
 def _power(base: LaneTime, exponent: float) -> LaneTime | float:
     if isinstance(exponent, int | float) and exponent == 0:
         return 1.0
+    return step_size_power(base, jnp.asarray(exponent, base.dtype))
+
+
+@jax.jit
+def step_size_power(base: LaneTime, exponent: Array) -> LaneTime:
+    """`base**exponent` of positive numbers; fused kernels know the function by its name."""
     return base**exponent
 
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import functools as ft
+import importlib
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -55,22 +56,16 @@ def _checked(result: tuple[Any, ...]) -> Any:
 class CudaKernel:
     """A kernel for one architecture; a `CUlibrary` serves every context of the process."""
 
+    repeatable = True
+
     def __init__(self, unit: Unit, architecture: str) -> None:
+        # Not at the top of the file: gradsolve can be imported where there is no driver.
+        self._driver = importlib.import_module("cuda.bindings.driver")
         self._cubin = build_cubin(cuda_source(unit), architecture)
         self._entries = unit.entries if unit.job == "adjoint" else 0
         self._lock = threading.Lock()
         self._functions: tuple[Any, ...] = ()
-
-    def _load(self) -> tuple[Any, ...]:
-        from cuda.bindings import driver  # needs a driver, so not at import
-
-        with self._lock:
-            if not self._functions:
-                library = _checked(driver.cuLibraryLoadData(self._cubin, [], [], 0, [], [], 0))
-                names = (b"gs_kernel", b"gs_reduce") if self._entries else (b"gs_kernel",)
-                kernels = [_checked(driver.cuLibraryGetKernel(library, name)) for name in names]
-                self._functions = tuple(driver.CUfunction(int(kernel)) for kernel in kernels)
-        return self._functions
+        self._contexts: dict[int, int] = {}
 
     def addresses(self, outputs: Sequence[Any], inputs: Sequence[Any]) -> list[int]:
         try:
@@ -82,31 +77,55 @@ class CudaKernel:
             ) from error
 
     def launch(self, context: Any, arguments: bytes, lanes: int) -> None:
-        from cuda.bindings import driver
-
+        driver = self._driver
+        stream = context.stream
         functions = self._functions or self._load()
-        stream = driver.CUstream(context.stream)
         # The launch goes to the context that is current, which must be the stream's.
-        _checked(driver.cuCtxPushCurrent(_checked(driver.cuStreamGetCtx(stream))))
-        try:
-            threads = block_size(lanes)
-            blocks = -(-lanes // threads)
-            words = ctypes.create_string_buffer(arguments, len(arguments))
-            pointers = (ctypes.c_void_p * 2)(ctypes.addressof(words))
-            at = ctypes.addressof(pointers)
-            _checked(
-                driver.cuLaunchKernel(functions[0], blocks, 1, 1, threads, 1, 1, 0, stream, at, 0)
+        owner = self._contexts.get(stream)
+        if owner is None:
+            owner = self._contexts[stream] = int(
+                _checked(driver.cuStreamGetCtx(driver.CUstream(stream)))
             )
-            if self._entries:
-                count = ctypes.c_int64(blocks)
-                pointers[1] = ctypes.addressof(count)
-                _checked(
-                    driver.cuLaunchKernel(
-                        functions[1], self._entries, 1, 1, 128, 1, 1, 0, stream, at, 0
-                    )
-                )
+        switch = int(_checked(driver.cuCtxGetCurrent())) != owner
+        if switch:
+            _checked(driver.cuCtxPushCurrent(driver.CUcontext(owner)))
+        try:
+            self._launch(functions, stream, arguments, lanes)
         finally:
-            _checked(driver.cuCtxPopCurrent())
+            if switch:
+                _checked(driver.cuCtxPopCurrent())
+
+    def _launch(
+        self, functions: tuple[Any, ...], stream: int, arguments: bytes, lanes: int
+    ) -> None:
+        threads = block_size(lanes)
+        blocks = -(-lanes // threads)
+        # The driver copies the arguments before the call returns.
+        words = ctypes.create_string_buffer(arguments, len(arguments))
+        count = ctypes.c_int64(blocks)
+        pointers = (ctypes.c_void_p * 2)(ctypes.addressof(words), ctypes.addressof(count))
+        at = ctypes.addressof(pointers)
+        driver = self._driver
+        code = driver.cuLaunchKernel(functions[0], blocks, 1, 1, threads, 1, 1, 0, stream, at, 0)
+        if self._entries and not int(code[0]):
+            code = driver.cuLaunchKernel(
+                functions[1], self._entries, 1, 1, 128, 1, 1, 0, stream, at, 0
+            )
+        _checked(code)
+
+    def _load(self) -> tuple[Any, ...]:
+        driver = self._driver
+        with self._lock:
+            if not self._functions:
+                library = _checked(driver.cuLibraryLoadData(self._cubin, [], [], 0, [], [], 0))
+                names = (b"gs_kernel", b"gs_reduce") if self._entries else (b"gs_kernel",)
+                kernels = [_checked(driver.cuLibraryGetKernel(library, name)) for name in names]
+                # Code is loaded into a context when it is first used. Asked for here, that does not
+                # happen while XLA records the launch.
+                for kernel in kernels:
+                    _checked(driver.cuKernelGetFunction(kernel))
+                self._functions = tuple(driver.CUfunction(int(kernel)) for kernel in kernels)
+        return self._functions
 
 
 @ft.lru_cache(maxsize=512)

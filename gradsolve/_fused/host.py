@@ -38,6 +38,8 @@ GS_EXPORT void gs_kernel(const void* arguments, int64_t threads) {{
 class HostKernel:
     """A kernel in a shared library."""
 
+    repeatable = False
+
     def __init__(self, library: str, threads: int) -> None:
         self._library = ctypes.CDLL(library)  # kept: unloading it would take the code away
         self._function = self._library.gs_kernel

@@ -132,16 +132,17 @@ def adjoint(
     dtype = inputs.y0.dtype
     with_outputs = inputs.ts is not None and inputs.ct_ys is not None
     outputs = inputs.ts.shape[0] if with_outputs and inputs.ts is not None else 0
+    every = checkpoint_spacing(inputs.checkpoints, inputs.times.shape[0] - 1, program.adjoint)
     choices = AdjointChoices(
         wanted=wanted.leaves,
         with_outputs=with_outputs,
         with_end=inputs.ct_y1 is not None,
         with_times=wanted.t0 or wanted.t1,
         with_output_times=wanted.ts and with_outputs,
+        with_segments=every > 1,
     )
     unit = adjoint_unit(program, _structs(leaves, is_lane), choices)
     states, _ = inputs.checkpoints
-    every = checkpoint_spacing(inputs.checkpoints, inputs.times.shape[0] - 1, program.adjoint)
     groups = -(-lanes // group_size(lanes))
     lane_array = _array((lanes,), dtype)
     cotangents = [(lane_array if want else None) for want in (wanted.t0, wanted.t1)]

@@ -11,7 +11,13 @@ from .arguments import ArgumentList, Packer
 
 
 class Kernel(Protocol):
-    """Compiled code that can be launched."""
+    """Compiled code that can be launched.
+
+    `repeatable`: whether launching does nothing but put work on a stream. XLA may then record the
+    launch once, in a CUDA graph, and repeat the graph without calling Python again.
+    """
+
+    repeatable: bool
 
     def addresses(self, outputs: Sequence[Any], inputs: Sequence[Any]) -> list[int]:
         """Where the buffers lie."""
@@ -33,4 +39,5 @@ def launch(kernel: Kernel, arguments: ArgumentList, lanes: int) -> list[Array]:
     def callback(context: Any, outputs: Sequence[Any], *inputs: Any) -> None:
         kernel.launch(context, pack(kernel.addresses(outputs, inputs)), lanes)
 
-    return list(buffer_callback(callback, structs)(*arguments.inputs))
+    call = buffer_callback(callback, structs, command_buffer_compatible=kernel.repeatable)
+    return list(call(*arguments.inputs))

@@ -73,6 +73,7 @@ class AdjointChoices:
     with_end: bool
     with_times: bool
     with_output_times: bool
+    with_segments: bool
 
 
 def record_unit(
@@ -116,6 +117,7 @@ def adjoint_unit(program: Program, structs: Sequence[Any], choices: AdjointChoic
         "with_end": choices.with_end,
         "with_times": with_times,
         "with_output_times": choices.with_output_times,
+        "with_segments": choices.with_segments,
     }
     return writer.unit("adjoint", flags, field.operations + pull.operations)
 
@@ -297,6 +299,7 @@ class _Writer:
                 f"// The {job} kernel of a system with {self._dim} components. Generated.",
                 f"#define GS_REAL_BITS {8 * self._dtype.itemsize}",
                 '#include "gs/math.h"',
+                *(['#include "gs/power.h"'] if job == "record" else []),
                 f'#include "gs/{job}.h"',
                 "",
                 "namespace {",

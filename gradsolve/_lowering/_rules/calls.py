@@ -1,12 +1,20 @@
 """Primitives that wrap a jaxpr: it is lowered in place."""
 
+import functools as ft
 from typing import Any
 
 import jax
 from jax.extend.core import primitives
 
 from .._arrays import Operand
+from .._ir import Op
 from .._registry import AbstractContext, existing, lowers, lowers_named
+from .elementwise import elementwise
+
+
+# The power in a controller's formula, a function of this name, has code of its own: general powers
+# cost more than a small vector field.
+_STEP_SIZE_POWER = "step_size_power"
 
 
 @lowers(*existing("jit", "pjit"))
@@ -25,6 +33,8 @@ def _jit(
     inline: Any = None,
     compiler_options_kvs: Any = None,
 ) -> list[Operand]:
+    if name == _STEP_SIZE_POWER:
+        return [elementwise(context, ft.partial(context.builder.emit, Op.POWER), *operands)]
     # The rest says where and how XLA compiles it.
     return context.run(jaxpr.jaxpr, jaxpr.consts, operands)
 

@@ -33,7 +33,7 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
   constexpr int dim = P::dim;
   const typename P::Parameters p(a.leaves.leaf, lanes);
   const Mesh mesh(a, lanes);
-  const int32_t every = static_cast<int32_t>(a.checkpoint_every);
+  [[maybe_unused]] const int32_t every = static_cast<int32_t>(a.checkpoint_every);
   const OutputTimes outputs{a.ts, static_cast<int32_t>(a.num_outputs), lanes, mesh.direction};
 
   Real ct[dim];
@@ -60,12 +60,13 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
   }
 
   const int32_t rows = highest_in_warp(mesh.num_steps);
-  int32_t segment_end = rows;  // states of the rows from here on need no segment any more
+  // States of the rows from here on need no segment any more.
+  [[maybe_unused]] int32_t segment_end = rows;
   for (int32_t row = rows - 1; row >= 0; --row) {
     const Mask taken = mesh.takes(row) & lanes.valid;
     const Scalar* states = a.checkpoints;
     int32_t block = row;
-    if (every > 1) {
+    if constexpr (P::with_segments) {
       const int32_t first = row / every * every;
       if (first < segment_end) {
         // Re-integrates the steps after a checkpoint.
