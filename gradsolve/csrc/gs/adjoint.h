@@ -105,11 +105,11 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
     if (!any(live)) continue;
     const bool outputs_here = any(due);
 
-    Real y[dim], k[Method::all_stages][dim];
+    Real y[dim], at[Method::all_stages][dim], k[Method::all_stages][dim];
     for_each<dim>([&](auto c) GS_LAMBDA {
       y[c] = load<Real>(states, static_cast<int64_t>(block) * dim + c, lanes);
     });
-    Method::adj_forward(p, from, to, y, outputs_here, k);
+    Method::adj_forward(p, from, to, y, outputs_here, at, k);
 
     Real lambda[dim];
     for_each<dim>([&](auto c) GS_LAMBDA { lambda[c] = ct[c]; });
@@ -136,13 +136,13 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
 
     Real step_t0, step_t1;
 #if GS_LANES == 1
-    Method::adj_step(p, from, to, y, k, outputs_here, &from_outputs, lambda, step_t0, step_t1,
+    Method::adj_step(p, from, to, at, k, outputs_here, &from_outputs, lambda, step_t0, step_t1,
                      ct_p);
     for_each<dim>([&](auto c) GS_LAMBDA { ct[c] = lambda[c]; });
 #else
     Real of_step[P::num_cotangents > 0 ? P::num_cotangents : 1];
     for_each<P::num_cotangents>([&](auto e) GS_LAMBDA { of_step[e] = Real(0); });
-    Method::adj_step(p, from, to, y, k, outputs_here, &from_outputs, lambda, step_t0, step_t1,
+    Method::adj_step(p, from, to, at, k, outputs_here, &from_outputs, lambda, step_t0, step_t1,
                      of_step);
     for_each<P::num_cotangents>([&](auto e) GS_LAMBDA {
       ct_p[e] = ct_p[e] + select(live, of_step[e], Real(0));

@@ -12,6 +12,29 @@ __device__ __forceinline__ Lanes lanes_of_this_thread(int64_t total) {
   return lanes_from(static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x, total);
 }
 
+constexpr int kMaxBlock = 128;
+
+// The trajectories of a block in the order of their numbers of steps, so that the threads of a warp
+// have about equally many: a warp takes as long as its longest trajectory. The block is small enough
+// for what it reads to lie close together all the same.
+__device__ __forceinline__ Lanes lanes_by_steps(const int32_t* num_steps, int64_t total) {
+  if (blockDim.x <= 32) return lanes_of_this_thread(total);
+  __shared__ int32_t steps[kMaxBlock], order[kMaxBlock];
+  const int own_place = threadIdx.x, size = blockDim.x;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * size;
+  const int32_t own = first + own_place < total ? num_steps[first + own_place] : -1;
+  steps[own_place] = own;
+  __syncthreads();
+  int rank = 0;
+  for (int place = 0; place < size; ++place) {
+    const int32_t other = steps[place];
+    rank += other > own || (other == own && place < own_place);
+  }
+  order[rank] = own_place;
+  __syncthreads();
+  return lanes_from(first + order[own_place], total);
+}
+
 template <class P>
 __device__ __forceinline__ void record_on_gpu(const RecordArguments<P::num_leaves>& a) {
   const Lanes lanes = lanes_of_this_thread(a.lanes);
@@ -20,7 +43,7 @@ __device__ __forceinline__ void record_on_gpu(const RecordArguments<P::num_leave
 
 template <class P>
 __device__ __forceinline__ void replay_on_gpu(const ReplayArguments<P::num_leaves>& a) {
-  const Lanes lanes = lanes_of_this_thread(a.lanes);
+  const Lanes lanes = lanes_by_steps(a.num_steps, a.lanes);
   if (lanes.valid) replay<P>(a, lanes);
 }
 
@@ -44,7 +67,7 @@ __device__ __forceinline__ void adjoint_on_gpu(
   constexpr int entries = P::num_cotangents;
   __shared__ Scalar of_warps[32];
   Real ct_p[entries > 0 ? entries : 1];
-  adjoint<P>(a, lanes_of_this_thread(a.lanes), ct_p);
+  adjoint<P>(a, lanes_by_steps(a.num_steps, a.lanes), ct_p);
   static_for<P::num_wanted>([&](auto leaf) GS_LAMBDA {
     constexpr int L = decltype(leaf)::value;
     constexpr int begin = P::wanted_begin[L], size = P::wanted_begin[L + 1] - begin;

@@ -179,8 +179,9 @@ struct ExplicitRK {
   // and an output time t_m = t0 + theta_m h receives u_m = c_m^T sum_i b_i'(theta_m) k_i, of which
   // t0 gets (theta_m - 1) u_m and t1 gets -theta_m u_m, since dtheta/dt_m = 1/h.
   //
-  // Only the k_i are kept from the forward sweep: Y_i is recomputed from them, and kbar_i is summed
-  // up when it is needed, from the w_j. So k_1..k_i and w_i+1..w_s are alive at once, never both.
+  // From the forward sweep the Y_i are kept, and the k_i only where times or outputs need them;
+  // kbar_i is summed up when it is needed, from the w_j. So Y_1..Y_i and w_i+1..w_s are alive at
+  // once.
 
   // Whether the end state depends on stage I, directly or through later stages.
   template <int I>
@@ -234,15 +235,18 @@ struct ExplicitRK {
     }
   };
 
-  // Stage values for the backward sweep. With outputs in the step, those of the dense output too.
+  // The Y_i and k_i for the backward sweep. With outputs in the step, those of the dense output too.
   GS_FN static void adj_forward(const Parameters& p, Real t0, Real t1, const Real* y,
-                                bool outputs_here, Real (*k)[dim]) {
+                                bool outputs_here, Real (*at)[dim], Real (*k)[dim]) {
     static_for<all_stages>([&](auto i) GS_LAMBDA {
       constexpr int I = decltype(i)::value;
-      if constexpr (I == 0) {
-        if constexpr (value_in_adjoint<0>()) P::field(p, t0, y, k[0]);
-      } else if constexpr (value_in_adjoint<I>() && in_adjoint<I>()) {
-        if (I < stages || outputs_here) evaluate<I>(p, t0, t1, y, k);
+      if constexpr (in_adjoint<I>()) {
+        if (in_step<I>() || outputs_here) {
+          stage_argument<I>(y, t1 - t0, k, at[I]);
+          if constexpr (value_in_adjoint<I>()) {
+            P::field(p, stage_time<I>(t0, t1), at[I], k[I]);
+          }
+        }
       }
     });
   }
@@ -285,7 +289,7 @@ struct ExplicitRK {
   }
 
   // ct: cotangent of y1 on entry, of y on exit. ct_p accumulates; ct_t0 and ct_t1 are assigned.
-  GS_FN static void adj_step(const Parameters& p, Real t0, Real t1, const Real* y,
+  GS_FN static void adj_step(const Parameters& p, Real t0, Real t1, const Real (*at)[dim],
                              const Real (*k)[dim], bool outputs_here,
                              const OutputCotangents* outputs, Real* ct, Real& ct_t0, Real& ct_t1,
                              Real* ct_p) {
@@ -318,7 +322,7 @@ struct ExplicitRK {
       constexpr int I = decltype(i)::value;
       if constexpr (in_adjoint<I>()) {
         if (in_step<I>() || outputs_here) {
-          Real kbar[dim], at[dim];
+          Real kbar[dim];
           for_each<dim>([&](auto c) GS_LAMBDA {
             Real sum(0);
             if constexpr (I < stages) sum = Real(T::b[I]) * ct[c];
@@ -335,9 +339,8 @@ struct ExplicitRK {
               kbar[c] = h * sum;
             }
           });
-          stage_argument<I>(y, h, k, at);
           Real ct_tau(0);
-          P::pull(p, stage_time<I>(t0, t1), at, kbar, w[I], ct_tau, ct_p);
+          P::pull(p, stage_time<I>(t0, t1), at[I], kbar, w[I], ct_tau, ct_p);
           for_each<dim>([&](auto c) GS_LAMBDA { ct_y[c] = ct_y[c] + w[I][c]; });
           if constexpr (P::with_times) {
             constexpr Scalar c_i = T::c[I];
