@@ -12,10 +12,11 @@ Whatever moves entries (`reshape`, `transpose`, slices) is the same NumPy call f
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from ._build import BOOL, INDEX, Builder, checked_dtype
+from ._build import INDEX, Builder, checked_dtype
 from ._errors import Refused
 from ._ir import Leaf, Op, Value, object_array
 
@@ -26,13 +27,19 @@ Such an access compares the place with each possible one. A leaf has no such lim
 addresses.
 """
 
+MIN_TABLE = 4
+"""As few known numbers are selected by comparison rather than read from memory."""
+
+MAX_TABLE = 16_384
+"""Known numbers that are read at a computed place become part of the text, up to this many."""
+
 
 @dataclass(frozen=True, eq=False)
 class Operand:
     """An array; see the module."""
 
     entries: np.ndarray
-    dtype: np.dtype
+    dtype: Any  # a NumPy dtype, or that of a random key
     leaf: Leaf | None = None
 
     @property
@@ -80,7 +87,7 @@ class Operand:
         return builder.convert(builder.entry(self.leaf, place), self.dtype)
 
 
-def of_values(entries: np.ndarray, dtype: np.dtype) -> Operand:
+def of_values(entries: np.ndarray, dtype: Any) -> Operand:
     """An array of computed values."""
     return Operand(entries, dtype)
 
@@ -125,8 +132,8 @@ def read_window(
     moving = [axis for axis, start in enumerate(starts) if not start.is_constant]
     if not moving or 0 in operand.shape:
         return operand
-    if operand.leaf is not None:
-        window = _window_of_leaf(builder, operand, starts, sizes, moving)
+    if operand.entries.dtype != object:
+        window = _window_in_memory(builder, operand, starts, sizes, moving)
         if window is not None:
             return window
     if operand.entries.size > MAX_SELECTED:
@@ -156,40 +163,63 @@ def _select_along(
     return chosen
 
 
-def _window_of_leaf(
+def _window_in_memory(
     builder: Builder,
     operand: Operand,
     starts: Sequence[Value],
     sizes: Sequence[int],
     moving: Sequence[int],
 ) -> Operand | None:
-    """Loads from the leaf, if the places of its view are an affine function of the index."""
-    assert operand.leaf is not None
-    places = operand.entries
-    strides = []
-    for axis in moving:
-        if places.shape[axis] == 1:
-            strides.append(0)
-            continue
-        steps = np.diff(places, axis=axis)
-        if not (steps == steps.flat[0]).all():
+    """Loads from a leaf, or looks up known numbers; `None` for a few, which are selected."""
+    if operand.leaf is None:
+        # A table has no way to write infinity or nan that all compilers understand.
+        if operand.entries.size <= MIN_TABLE or not np.isfinite(operand.entries).all():
             return None
-        strides.append(int(steps.flat[0]))
-    checked_dtype(operand.leaf.dtype)
-    offset = builder.constant(0, INDEX)
-    for axis, stride in zip(moving, strides, strict=True):
-        start = builder.convert(starts[axis], INDEX)
-        term = builder.emit(Op.MUL, start, builder.constant(stride, INDEX))
-        offset = builder.emit(Op.ADD, offset, term)
-    window = places[tuple(slice(0, size) for size in sizes)]
-    flat = []
-    for place in window.flat:
-        at = builder.emit(Op.ADD, offset, builder.constant(int(place), INDEX))
-        loaded = builder.emit(Op.LOAD, at, dtype=operand.leaf.dtype, data=operand.leaf.index)
-        flat.append(builder.convert(loaded, operand.dtype))
+        places = np.arange(operand.entries.size).reshape(operand.shape)
+    else:
+        places = operand.entries
+    strides = _strides(places, moving)
+    if strides is None:  # entries of a leaf in another order: it is a table itself
+        order = known(places.astype(INDEX))
+        window = read_window(builder, order, starts, sizes)
+        at = list(window.values(builder).flat)
+    else:
+        offset = builder.constant(0, INDEX)
+        for axis, stride in zip(moving, strides, strict=True):
+            start = builder.convert(starts[axis], INDEX)
+            term = builder.emit(Op.MUL, start, builder.constant(stride, INDEX))
+            offset = builder.emit(Op.ADD, offset, term)
+        window = known(places[tuple(slice(0, size) for size in sizes)])
+        at = [
+            builder.emit(Op.ADD, offset, builder.constant(int(place), INDEX))
+            for place in window.entries.flat
+        ]
+    if operand.leaf is None:
+        if operand.entries.size > MAX_TABLE:
+            raise Refused(
+                f"reads a constant array of {operand.entries.size} numbers at a computed place, "
+                f"which has a C++ lowering up to {MAX_TABLE} numbers; make the array a field of "
+                "the system"
+            )
+        dtype = checked_dtype(operand.dtype)
+        table = builder.table(operand.entries.ravel())
+        flat = [builder.emit(Op.LOOKUP, place, dtype=dtype, data=table) for place in at]
+    else:
+        dtype, leaf = checked_dtype(operand.leaf.dtype), operand.leaf.index
+        loaded = [builder.emit(Op.LOAD, place, dtype=dtype, data=leaf) for place in at]
+        flat = [builder.convert(value, operand.dtype) for value in loaded]
     return of_values(object_array(flat, window.shape), operand.dtype)
 
 
-def truth(builder: Builder, flag: bool) -> Value:
-    """A known flag."""
-    return builder.constant(flag, BOOL)
+def _strides(places: np.ndarray, moving: Sequence[int]) -> list[int] | None:
+    """By how much the place in memory changes along each axis, if that is everywhere the same."""
+    strides = []
+    for axis in moving:
+        steps = np.diff(places, axis=axis)
+        if steps.size == 0:
+            strides.append(0)
+        elif (steps == steps.flat[0]).all():
+            strides.append(int(steps.flat[0]))
+        else:
+            return None
+    return strides

@@ -9,7 +9,7 @@ import numpy as np
 
 from ._errors import Refused, TooLargeError
 from ._fold import fold
-from ._ir import Block, Leaf, Loop, Op, Value
+from ._ir import Block, Leaf, Loop, Op, Table, Value
 
 BOOL = np.dtype(np.bool_)
 INDEX = np.dtype(np.int32)
@@ -65,6 +65,7 @@ class Builder:
         self.root = Block()
         self._scopes = [_Scope(self.root)]
         self._free: dict[tuple[Any, ...], Value] = {}
+        self._tables: dict[tuple[Any, ...], Table] = {}
 
     # ---- Values that belong to no block ---------------------------------------------------------
 
@@ -88,6 +89,14 @@ class Builder:
         if value is None:
             value = self._free[key] = Value(op, dtype, (), data)
         return value
+
+    def table(self, numbers: np.ndarray) -> Table:
+        """Known numbers, flat."""
+        key = (numbers.dtype, numbers.tobytes())
+        table = self._tables.get(key)
+        if table is None:
+            table = self._tables[key] = Table(numbers)
+        return table
 
     # ---- Operations -----------------------------------------------------------------------------
 
@@ -201,8 +210,8 @@ class Builder:
             value = self._append(Value(Op.BRANCHES, BOOL, tuple(flags), tuple(blocks)))
             for position, i in enumerate(varying):
                 dtype = blocks[0].outputs[position].dtype
-                results[i] = Value(Op.RESULT, dtype, (value,), position)
-                self._scopes[-1].block.values.append(results[i])
+                results[i] = result = Value(Op.RESULT, dtype, (value,), position)
+                self._scopes[-1].block.values.append(result)
         return [result for result in results if result is not None]
 
     def loop(self, initial: Sequence[Value], loop: Loop) -> list[Value]:

@@ -159,7 +159,7 @@ def fold(op: Op, args: tuple[np.generic, ...], dtype: np.dtype) -> np.generic | 
         return dtype.type(function(*args))
 
 
-def convert(value: np.generic, dtype: np.dtype) -> np.generic:
+def convert(value: Any, dtype: np.dtype) -> np.generic:
     """A number in another dtype, as XLA converts it: floats saturate and nan becomes 0."""
     if value.dtype.kind == "f" and dtype.kind in _INTEGER_KINDS:
         if np.isnan(value):

@@ -103,9 +103,11 @@ class Op(enum.Enum):
     ATAN2 = enum.auto()
     NEXTAFTER = enum.auto()
     POW = enum.auto()
+    POWER = enum.auto()  # of a positive number, for step sizes
 
     # Memory and control.
     LOAD = enum.auto()  # data: leaf; args: a flat entry within the leaf, known to be inside
+    LOOKUP = enum.auto()  # data: Table; args: a flat entry, known to be inside
     BRANCHES = enum.auto()  # data: tuple[Block, ...]; args: one flag per block, exactly one is set
     LOOP = enum.auto()  # data: Loop; args: the initial values of its carries
     RESULT = enum.auto()  # data: position; args: the BRANCHES or LOOP
@@ -132,6 +134,13 @@ class Value:
     def is_constant(self) -> bool:
         """Whether the value is known."""
         return self.op is Op.CONSTANT
+
+
+@dataclass(eq=False, slots=True)
+class Table:
+    """Numbers that are read at a computed place; equal tables of a function are one object."""
+
+    numbers: np.ndarray
 
 
 @dataclass(eq=False, slots=True)

@@ -6,6 +6,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Jaxpr, JaxprEqn, Literal
 
@@ -75,6 +76,8 @@ def _input(builder: Builder, aval: Any, given: Input | np.ndarray) -> Operand:
                 f"{aval.dtype}{list(aval.shape)}."
             )
         return view(given)
+    if jnp.issubdtype(aval.dtype, jax.dtypes.extended):
+        return _opaque(aval)
     if aval.shape == ():
         entries = [builder.argument(given, None, aval.dtype)]
     else:
@@ -133,19 +136,32 @@ class _Walker(AbstractContext):
 def _constant(value: Any, aval: Any) -> Operand:
     if aval.dtype == jax.dtypes.float0:
         return known(np.zeros(aval.shape, np.bool_))
-    if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended):
-        # A key: whatever uses it is refused where it is used.
-        return Operand(np.empty(aval.shape, dtype=object), aval.dtype)
+    if jnp.issubdtype(aval.dtype, jax.dtypes.extended):
+        return _opaque(aval)
     return known(np.asarray(value, dtype=aval.dtype).reshape(aval.shape))
+
+
+def _opaque(aval: Any) -> Operand:
+    # A random key: whatever uses it is refused where it is used.
+    return Operand(np.empty(aval.shape, dtype=object), aval.dtype)
 
 
 # ---- The user's file and line -------------------------------------------------------------------
 
 _LIBRARIES = tuple(
     os.path.dirname(os.path.abspath(file)) + os.sep
-    for file in (__file__ and os.path.dirname(__file__), jax.__file__, eqx.__file__, os.__file__)
-    if file
+    for file in (os.path.dirname(__file__), jax.__file__, eqx.__file__)
 )
+_STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
+
+
+def _is_library(file: str) -> bool:
+    # Installed packages, a user's among them, may lie inside the standard library's directory.
+    return (
+        file.startswith(_LIBRARIES)
+        or file.startswith("<")
+        or (file.startswith(_STANDARD_LIBRARY) and "site-packages" not in file)
+    )
 
 
 def _user_place(source_info: Any) -> str:
@@ -158,6 +174,6 @@ def _user_place(source_info: Any) -> str:
     if traceback is None:
         return ""
     for frame in traceback.frames:
-        if not frame.file_name.startswith(_LIBRARIES) and not frame.file_name.startswith("<"):
+        if not _is_library(frame.file_name):
             return f"{frame.file_name}:{frame.line_num} ({frame.function_name})"
     return ""

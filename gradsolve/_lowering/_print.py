@@ -7,10 +7,11 @@ each lane selects its own results.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from ._ir import Block, Function, Loop, Op, Value
+from ._ir import Block, Function, Loop, Op, Table, Value
 from ._passes import remove_dead_code
 
 _TYPES = {
@@ -21,6 +22,23 @@ _TYPES = {
     np.dtype(np.uint64): "U64",
     np.dtype(np.float32): "F32",
     np.dtype(np.float64): "F64",
+}
+
+_SCALARS = {
+    np.dtype(np.bool_): "bool",
+    np.dtype(np.int32): "int32_t",
+    np.dtype(np.int64): "int64_t",
+    np.dtype(np.uint32): "uint32_t",
+    np.dtype(np.uint64): "uint64_t",
+    np.dtype(np.float32): "float",
+    np.dtype(np.float64): "double",
+}
+
+_SUFFIXES = {
+    np.dtype(np.int32): "",
+    np.dtype(np.int64): "ll",
+    np.dtype(np.uint32): "u",
+    np.dtype(np.uint64): "ull",
 }
 
 _INFIX = {
@@ -92,7 +110,7 @@ def print_body(
     printer.block(function.block)
     for value, (_, sink) in zip(function.outputs[0], wanted, strict=True):
         printer.store(value, sink)
-    return "".join(f"{line}\n" for line in printer.lines)
+    return "".join(f"{line}\n" for line in (*printer.tables, *printer.lines))
 
 
 class _Printer:
@@ -104,11 +122,13 @@ class _Printer:
         mask: str | None,
     ) -> None:
         self.lines: list[str] = []
+        self.tables: list[str] = []
         self._argument = argument
         self._leaf_entry = leaf_entry
         self._leaf_array = leaf_array
         self._mask = mask
         self._names: dict[Value, str] = {}
+        self._tables: dict[Table, str] = {}
         self._count = 0
         self._indent = "  "
 
@@ -209,6 +229,15 @@ class _Printer:
     def _leave(self) -> None:
         self._indent = self._indent[:-2]
 
+    def _table(self, table: Table) -> str:
+        name = self._tables.get(table)
+        if name is None:
+            name = self._tables[table] = f"table{len(self._tables)}"
+            kind = _SCALARS[table.numbers.dtype]
+            numbers = ", ".join(_digits(number) for number in table.numbers)
+            self.tables.append(f"  static const {kind} {name}[] = {{{numbers}}};")
+        return name
+
     # ---- Expressions ----------------------------------------------------------------------------
 
     def _new_name(self) -> str:
@@ -262,32 +291,34 @@ class _Printer:
             case Op.REDUCE_PRECISION:
                 exponent, mantissa = value.data
                 return f"gs::reduce_precision<{exponent}, {mantissa}>({args[0]})"
+            case Op.LOOKUP:
+                return f"gs::lookup<{to}>({self._table(value.data)}, {args[0]})"
             case Op.LOAD:
                 return f"gs::load({self._leaf_array(value.data)}, {args[0]})"
         return None
 
 
-_SUFFIXES = {"I32": "", "I64": "ll", "U32": "u", "U64": "ull"}
-
-
-def literal(number: np.generic) -> str:
-    """A number in C++, without loss."""
+def literal(number: Any) -> str:
+    """A number of a lane type, without loss."""
     name = _TYPES[number.dtype]
-    if number.dtype.kind == "b":
-        return f"Mask({'true' if number else 'false'})"
-    if number.dtype.kind in "iu":
-        digits, suffix = int(number), _SUFFIXES[name]
-        if number.dtype.kind == "i" and digits == np.iinfo(number.dtype).min:
-            # The digits of the smallest integer are no literal without their sign.
-            return f"{name}({digits + 1}{suffix} - 1)"
-        return f"{name}({digits}{suffix})"
-    if np.isnan(number):
-        return f"gs::quiet_nan<{name}>()"
-    if np.isinf(number):
+    if number.dtype.kind == "f" and not np.isfinite(number):
+        if np.isnan(number):
+            return f"gs::quiet_nan<{name}>()"
         return f"{'-' if number < 0 else ''}gs::infinity<{name}>()"
+    return f"{name}({_digits(number)})"
+
+
+def _digits(number: Any) -> str:
+    """A number of a scalar type, without loss."""
+    kind = number.dtype.kind
+    if kind == "b":
+        return "true" if number else "false"
+    if kind in "iu":
+        digits, suffix = int(number), _SUFFIXES[number.dtype]
+        if digits == np.iinfo(number.dtype).min and kind == "i":
+            # The digits of the smallest integer are no literal without their sign.
+            return f"{digits + 1}{suffix} - 1"
+        return f"{digits}{suffix}"
+    suffix = "f" if number.dtype.itemsize == 4 else ""
     # The shortest decimals that read back as the same number, in its own precision.
-    digits = np.format_float_scientific(number, unique=True, trim="-")
-    plain = repr(float(digits))
-    if number.dtype.itemsize == 4:
-        return f"{name}({plain}f)"
-    return f"{name}({plain})"
+    return repr(float(np.format_float_scientific(number, unique=True, trim="-"))) + suffix

@@ -11,7 +11,6 @@ from .._ir import Op
 from .._registry import AbstractContext, existing, lowers, lowers_named
 from .elementwise import elementwise
 
-
 # The power in a controller's formula, a function of this name, has code of its own: general powers
 # cost more than a small vector field.
 _STEP_SIZE_POWER = "step_size_power"

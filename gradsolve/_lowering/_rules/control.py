@@ -81,9 +81,9 @@ def _arrays(values: Sequence[Value], like: Sequence[Any]) -> list[Operand]:
 def _while(
     context: AbstractContext,
     *operands: Operand,
-    cond_nconsts: int,
+    cond_nconsts: Any,
     cond_jaxpr: Any,
-    body_nconsts: int,
+    body_nconsts: Any,
     body_jaxpr: Any,
 ) -> list[Operand]:
     cond_consts = operands[:cond_nconsts]
@@ -203,11 +203,11 @@ def _is_same(one: Operand, other: Operand) -> bool:
 def _scan(
     context: AbstractContext,
     *operands: Operand,
-    length: int,
+    length: Any,
     jaxpr: Any,
     reverse: bool,
-    num_consts: int | None = None,
-    num_carry: int | None = None,
+    num_consts: Any = None,
+    num_carry: Any = None,
     ft_in: Any = None,
     ft_out: Any = None,
     linear: Any = None,
@@ -222,6 +222,13 @@ def _scan(
         num_consts, num_carry = len(consts_tree), len(carry_tree)
     consts, carry = operands[:num_consts], list(operands[num_consts : num_consts + num_carry])
     sequences = operands[num_consts + num_carry :]
+    if length > b.max_operations:
+        # Even iterations of which nothing is left take their time.
+        raise Refused(
+            f"has {length} iterations, more than the {b.max_operations} scalar operations that "
+            "are unrolled",
+            TooLargeError,
+        )
     before, columns = b.operations, []
     for done, i in enumerate(reversed(range(length)) if reverse else range(length)):
         entries = [sequence.moved(lambda entries, i=i: entries[i]) for sequence in sequences]
@@ -232,7 +239,7 @@ def _scan(
         expected = (b.operations - before) * (length / (done + 1))
         if done == 0 and expected > 4 * b.max_operations:
             raise Refused(
-                f"with {length} iterations has about {expected:.0f} scalar operations when "
+                f"has about {expected:.0f} scalar operations when its {length} iterations are "
                 f"unrolled, more than {b.max_operations}",
                 TooLargeError,
             )

@@ -88,7 +88,6 @@ _SIMPLE: dict[str, Op] = {
 def _register_simple(name: str, op: Op) -> None:
     @lowers(*existing(name))
     def rule(context: AbstractContext, *operands: Operand, accuracy: Any = None) -> Operand:
-        refuse_unless("accuracy", accuracy, None)
         emit = context.builder.emit
         return elementwise(context, lambda *args: emit(op, *args), *operands)
 
@@ -146,9 +145,9 @@ def _pow(context: AbstractContext, x: Operand, y: Operand) -> Operand:
 
 
 @lowers(lax.integer_pow_p)
-def _integer_pow(context: AbstractContext, x: Operand, *, y: int) -> Operand:
+def _integer_pow(context: AbstractContext, x: Operand, *, y: Any) -> Operand:
     b = context.builder
-    return elementwise(context, lambda x: integer_power(b, x, y), x)
+    return elementwise(context, lambda x: integer_power(b, x, int(y)), x)
 
 
 def integer_power(b: Builder, x: Value, exponent: int) -> Value:
@@ -267,9 +266,9 @@ for _name, _op in _COMPARISONS.items():
 def _select_n(context: AbstractContext, which: Operand, *cases: Operand) -> Operand:
     b = context.builder
 
-    def choose(which: Value, *cases: Value) -> Value:
+    def choose(which: Value, *cases: Any) -> Value:
         if which.dtype == BOOL:
-            return b.select(which, cases[-1], cases[0]) if len(cases) > 1 else cases[0]
+            return b.select(which, cases[1], cases[0]) if len(cases) == 2 else cases[0]
         chosen = cases[-1]
         for k in reversed(range(len(cases) - 1)):
             here = b.emit(Op.EQ, which, b.constant(k, which.dtype))
@@ -319,7 +318,7 @@ def _bitcast_convert_type(context: AbstractContext, x: Operand, *, new_dtype: An
 
 @lowers(lax.reduce_precision_p)
 def _reduce_precision(
-    context: AbstractContext, x: Operand, *, exponent_bits: int, mantissa_bits: int
+    context: AbstractContext, x: Operand, *, exponent_bits: Any, mantissa_bits: Any
 ) -> Operand:
     info = np.finfo(x.dtype)
     if exponent_bits >= info.nexp and mantissa_bits >= info.nmant:

@@ -21,7 +21,7 @@ _Mode = lax.GatherScatterMode
 
 
 def _clamped(
-    b: Builder, starts: Sequence[Value], shape: Sequence[int], sizes: Sequence[int]
+    b: Builder, starts: Sequence[Value], shape: Sequence[Any], sizes: Sequence[Any]
 ) -> list[Value]:
     """Starts for which the window lies inside."""
     return [
@@ -32,7 +32,7 @@ def _clamped(
 
 @lowers(lax.dynamic_slice_p)
 def _dynamic_slice(
-    context: AbstractContext, x: Operand, *starts: Operand, slice_sizes: Sequence[int]
+    context: AbstractContext, x: Operand, *starts: Operand, slice_sizes: Sequence[Any]
 ) -> Operand:
     b = context.builder
     places = _clamped(b, [start.value(b) for start in starts], x.shape, slice_sizes)
@@ -52,13 +52,13 @@ def _dynamic_update_slice(
 
 def _write(
     b: Builder,
-    values: np.ndarray,
-    update: np.ndarray,
+    values: Any,
+    update: Any,
     starts: Sequence[Value],
     inside: Value | None,
     combine: Callable[[Value, Value], Value],
 ) -> None:
-    """Combines a window with an update, in place, at a place that is known to be inside.
+    """Combines a window with an update, in place. The place is known to be inside.
 
     Where `inside` is given and not set, nothing changes.
     """
@@ -82,8 +82,10 @@ def _write(
             here = at if here is None else b.emit(Op.AND, here, at)
         for index in np.ndindex(*update.shape):
             target = tuple(c + i for c, i in zip(corner, index, strict=True))
-            new = combine(old[target], update[index])
-            values[target] = new if here is None else b.select(here, new, values[target])
+            after = combine(old[target], update[index])
+            if here is not None:
+                after = b.select(here, after, values[target])
+            values[target] = after
 
 
 def _product(ranges: Sequence[Any]) -> list[tuple[int, ...]]:
@@ -97,7 +99,7 @@ def _product(ranges: Sequence[Any]) -> list[tuple[int, ...]]:
 
 
 def _is_inside(
-    b: Builder, starts: Sequence[Value], shape: Sequence[int], sizes: Sequence[int]
+    b: Builder, starts: Sequence[Value], shape: Sequence[Any], sizes: Sequence[Any]
 ) -> Value:
     """Whether the window at these starts lies inside."""
     inside = b.constant(True, BOOL)
@@ -117,7 +119,7 @@ def _gather(
     indices: Operand,
     *,
     dimension_numbers: Any,
-    slice_sizes: Sequence[int],
+    slice_sizes: Sequence[Any],
     unique_indices: bool,
     indices_are_sorted: bool,
     mode: Any,
@@ -148,7 +150,7 @@ def _gather(
 
 
 def _assembled(
-    b: Builder, windows: list[Operand], output: Any, batch_dims: Sequence[int]
+    b: Builder, windows: list[Operand], output: Any, batch_dims: Sequence[Any]
 ) -> Operand:
     """The result of a gather: its windows, one per entry of the batch dimensions."""
     dtype = checked_dtype(output.dtype)

@@ -9,7 +9,7 @@ from jax import lax
 from .._arrays import Operand
 from .._build import BOOL, Builder, checked_dtype
 from .._errors import Refused
-from .._ir import Op, Value
+from .._ir import Op, Value, object_array
 from .._registry import AbstractContext, lowers, refuse_unless
 from .elementwise import collected
 
@@ -55,17 +55,17 @@ def _dot_general(
         )
 
     left, right = rows(lhs, lhs_contract, lhs_batch), rows(rhs, rhs_contract, rhs_batch)
-    convert = np.frompyfunc(lambda value: b.convert(value, dtype), 1, 1)
-    if lhs.dtype != dtype:
-        left = convert(left)
-    if rhs.dtype != dtype:
-        right = convert(right)
+    left, right = _converted(b, left, dtype), _converted(b, right, dtype)
     entries = [
         inner_product(b, x, y, dtype)
         for batch in range(left.shape[0])
         for x, y in itertools.product(left[batch], right[batch])
     ]
     return collected(entries, context.outputs[0].shape, dtype)
+
+
+def _converted(b: Builder, values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    return object_array([b.convert(value, dtype) for value in values.flat], values.shape)
 
 
 @lowers(lax.conv_general_dilated_p)
@@ -79,8 +79,8 @@ def _conv_general_dilated(
     lhs_dilation: Any,
     rhs_dilation: Any,
     dimension_numbers: Any,
-    feature_group_count: int,
-    batch_group_count: int,
+    feature_group_count: Any,
+    batch_group_count: Any,
     precision: Any,
     preferred_element_type: Any,
     out_sharding: Any = None,
@@ -92,8 +92,8 @@ def _conv_general_dilated(
     dtype = checked_dtype(preferred_element_type or context.outputs[0].dtype)
     if lhs.dtype != dtype or rhs.dtype != dtype:
         raise Refused("has no C++ lowering for mixed dtypes")
-    image = lhs.values(b).transpose(dimension_numbers.lhs_spec)  # (batch, feature, space)
-    kernel = rhs.values(b).transpose(dimension_numbers.rhs_spec)  # (out, in, space)
+    image: Any = lhs.values(b).transpose(dimension_numbers.lhs_spec)  # (batch, feature, space)
+    kernel: Any = rhs.values(b).transpose(dimension_numbers.rhs_spec)  # (out, in, space)
     out_spec = dimension_numbers.out_spec
     shape = tuple(context.outputs[0].shape[axis] for axis in out_spec)
     out = np.empty(shape, dtype=object)

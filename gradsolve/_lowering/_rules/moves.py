@@ -21,12 +21,12 @@ def _reshape(
 
 
 @lowers(lax.squeeze_p)
-def _squeeze(context: AbstractContext, x: Operand, *, dimensions: Sequence[int]) -> Operand:
+def _squeeze(context: AbstractContext, x: Operand, *, dimensions: Sequence[Any]) -> Operand:
     return x.moved(lambda entries: entries.squeeze(tuple(dimensions)))
 
 
 @lowers(*existing("expand_dims"))
-def _expand_dims(context: AbstractContext, x: Operand, *, dimensions: Sequence[int]) -> Operand:
+def _expand_dims(context: AbstractContext, x: Operand, *, dimensions: Sequence[Any]) -> Operand:
     return x.moved(lambda entries: np.expand_dims(entries, tuple(dimensions)))
 
 
@@ -35,8 +35,8 @@ def _broadcast_in_dim(
     context: AbstractContext,
     x: Operand,
     *dynamic: Operand,
-    shape: Sequence[int],
-    broadcast_dimensions: Sequence[int],
+    shape: Sequence[Any],
+    broadcast_dimensions: Sequence[Any],
     sharding: Any,
 ) -> Operand:
     if dynamic:
@@ -48,12 +48,12 @@ def _broadcast_in_dim(
 
 
 @lowers(lax.transpose_p)
-def _transpose(context: AbstractContext, x: Operand, *, permutation: Sequence[int]) -> Operand:
+def _transpose(context: AbstractContext, x: Operand, *, permutation: Sequence[Any]) -> Operand:
     return x.moved(lambda entries: entries.transpose(permutation))
 
 
 @lowers(lax.rev_p)
-def _rev(context: AbstractContext, x: Operand, *, dimensions: Sequence[int]) -> Operand:
+def _rev(context: AbstractContext, x: Operand, *, dimensions: Sequence[Any]) -> Operand:
     return x.moved(lambda entries: np.flip(entries, tuple(dimensions)))
 
 
@@ -62,9 +62,9 @@ def _slice(
     context: AbstractContext,
     x: Operand,
     *,
-    start_indices: Sequence[int],
-    limit_indices: Sequence[int],
-    strides: Sequence[int] | None,
+    start_indices: Sequence[Any],
+    limit_indices: Sequence[Any],
+    strides: Sequence[Any] | None,
 ) -> Operand:
     steps = strides or (1,) * len(x.shape)
     window = tuple(
@@ -74,29 +74,29 @@ def _slice(
 
 
 @lowers(lax.concatenate_p)
-def _concatenate(context: AbstractContext, *operands: Operand, dimension: int) -> Operand:
+def _concatenate(context: AbstractContext, *operands: Operand, dimension: Any) -> Operand:
     return together(context.builder, operands, lambda parts: np.concatenate(parts, axis=dimension))
 
 
 @lowers(*existing("stack"))
-def _stack(context: AbstractContext, *operands: Operand, axis: int) -> Operand:
+def _stack(context: AbstractContext, *operands: Operand, axis: Any) -> Operand:
     return together(context.builder, operands, lambda parts: np.stack(parts, axis=axis))
 
 
 @lowers(*existing("unstack"))
-def _unstack(context: AbstractContext, x: Operand, *, axis: int) -> list[Operand]:
+def _unstack(context: AbstractContext, x: Operand, *, axis: Any) -> list[Operand]:
     count = x.shape[axis]
     return [x.moved(lambda entries, i=i: np.take(entries, i, axis=axis)) for i in range(count)]
 
 
 @lowers(*existing("tile"))
-def _tile(context: AbstractContext, x: Operand, *, reps: Sequence[int]) -> Operand:
+def _tile(context: AbstractContext, x: Operand, *, reps: Sequence[Any]) -> Operand:
     return x.moved(lambda entries: np.tile(entries, tuple(reps)))
 
 
 @lowers(*existing("split"))
 def _split(
-    context: AbstractContext, x: Operand, *, sizes: Sequence[int], axis: int
+    context: AbstractContext, x: Operand, *, sizes: Sequence[Any], axis: Any
 ) -> list[Operand]:
     ends = np.cumsum(sizes)
     return [
@@ -137,7 +137,7 @@ def _pad(context: AbstractContext, x: Operand, padding: Operand, *, padding_conf
 
 @lowers(lax.iota_p)
 def _iota(
-    context: AbstractContext, *, dtype: Any, shape: Sequence[int], dimension: int, sharding: Any
+    context: AbstractContext, *, dtype: Any, shape: Sequence[Any], dimension: Any, sharding: Any
 ) -> Operand:
     numbers = np.arange(shape[dimension]).astype(checked_dtype(dtype))
     aligned = [1] * len(shape)

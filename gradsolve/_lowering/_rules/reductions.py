@@ -15,7 +15,7 @@ from .elementwise import collected
 _Combine = Callable[[Value, Value], Value]
 
 
-def _rows(builder: Builder, x: Operand, axes: Sequence[int]) -> np.ndarray:
+def _rows(builder: Builder, x: Operand, axes: Sequence[Any]) -> np.ndarray:
     """Shape (kept entries, reduced entries)."""
     values = x.values(builder)
     kept = [axis for axis in range(values.ndim) if axis not in axes]
@@ -25,7 +25,7 @@ def _rows(builder: Builder, x: Operand, axes: Sequence[int]) -> np.ndarray:
 
 
 def _reduced(
-    context: AbstractContext, x: Operand, axes: Sequence[int], combine: _Combine, empty: Any
+    context: AbstractContext, x: Operand, axes: Sequence[Any], combine: _Combine, empty: Any
 ) -> Operand:
     """Combines from left to right; `empty` is the result without entries."""
     dtype = checked_dtype(x.dtype)
@@ -60,7 +60,7 @@ def _largest(dtype: np.dtype) -> Any:
 def _register_reduction(name: str, op: Op, empty: Callable[[np.dtype], Any]) -> None:
     @lowers(*existing(name))
     def rule(
-        context: AbstractContext, x: Operand, *, axes: Sequence[int], out_sharding: Any = None
+        context: AbstractContext, x: Operand, *, axes: Sequence[Any], out_sharding: Any = None
     ) -> Operand:
         combine = combination(context.builder, op, x.dtype)
         return _reduced(context, x, axes, combine, empty(x.dtype))
@@ -83,7 +83,7 @@ def _reduce(
     context: AbstractContext,
     *operands: Operand,
     jaxpr: Any,
-    dimensions: Sequence[int],
+    dimensions: Sequence[Any],
     computation: Any = None,
     consts: Any = (),
     out_sharding: Any = None,
@@ -115,7 +115,7 @@ def _reduce(
 def _register_extremum(name: str, op: Op) -> None:
     @lowers(*existing(name))
     def rule(
-        context: AbstractContext, x: Operand, *, axes: Sequence[int], index_dtype: Any
+        context: AbstractContext, x: Operand, *, axes: Sequence[Any], index_dtype: Any
     ) -> Operand:
         b = context.builder
         dtype = checked_dtype(index_dtype)
@@ -151,7 +151,7 @@ _register_extremum("argmin", Op.LT)
 
 
 def _running(
-    context: AbstractContext, x: Operand, axis: int, reverse: bool, combine: _Combine
+    context: AbstractContext, x: Operand, axis: Any, reverse: bool, combine: _Combine
 ) -> Operand:
     values = np.moveaxis(x.values(context.builder), axis, -1)
     if reverse:
@@ -169,7 +169,7 @@ def _running(
 
 def _register_running(name: str, op: Op) -> None:
     @lowers(*existing(name))
-    def rule(context: AbstractContext, x: Operand, *, axis: int, reverse: bool) -> Operand:
+    def rule(context: AbstractContext, x: Operand, *, axis: Any, reverse: bool) -> Operand:
         combine = combination(context.builder, op, x.dtype)
         return _running(context, x, axis, reverse, combine)
 
@@ -184,7 +184,7 @@ for _name, _op in (
 
 
 @lowers(lax.cumlogsumexp_p)
-def _cumlogsumexp(context: AbstractContext, x: Operand, *, axis: int, reverse: bool) -> Operand:
+def _cumlogsumexp(context: AbstractContext, x: Operand, *, axis: Any, reverse: bool) -> Operand:
     b = context.builder
 
     def combine(x: Value, y: Value) -> Value:
@@ -206,20 +206,20 @@ def _register_window(name: str, op: Op, empty: Callable[[np.dtype], Any]) -> Non
         context: AbstractContext,
         x: Operand,
         *,
-        window_dimensions: Sequence[int],
-        window_strides: Sequence[int],
-        padding: Sequence[tuple[int, int]],
-        base_dilation: Sequence[int],
-        window_dilation: Sequence[int],
+        window_dimensions: Sequence[Any],
+        window_strides: Sequence[Any],
+        padding: Sequence[Any],
+        base_dilation: Sequence[Any],
+        window_dilation: Sequence[Any],
     ) -> Operand:
         b = context.builder
         combine = combination(b, op, x.dtype)
-        values = x.values(b)
+        values: Any = x.values(b)
         output = context.outputs[0]
         dtype = checked_dtype(output.dtype)
         entries = []
         for place in np.ndindex(*output.shape):
-            total = None
+            total: Any = None
             for tap in np.ndindex(*window_dimensions):
                 at = [
                     p * stride + k * spread - low

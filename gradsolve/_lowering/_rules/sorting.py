@@ -53,7 +53,7 @@ def _sorted(b: Builder, rows: list[list[Value]], keys: int, descending: bool) ->
     return rows
 
 
-def _refuse_if_long(length: int) -> None:
+def _refuse_if_long(length: Any) -> None:
     if length > MAX_SORTED:
         raise Refused(
             f"sorts {length} entries, which has a C++ lowering up to {MAX_SORTED} entries"
@@ -62,7 +62,7 @@ def _refuse_if_long(length: int) -> None:
 
 @lowers(lax.sort_p)
 def _sort(
-    context: AbstractContext, *operands: Operand, dimension: int, is_stable: bool, num_keys: int
+    context: AbstractContext, *operands: Operand, dimension: Any, is_stable: bool, num_keys: Any
 ) -> list[Operand]:
     del is_stable  # it always is
     b = context.builder
@@ -83,7 +83,7 @@ def _sort(
 
 @lowers(lax.top_k_p)
 def _top_k(
-    context: AbstractContext, x: Operand, *, k: int, axis: int, is_stable: Any = True
+    context: AbstractContext, x: Operand, *, k: Any, axis: Any, is_stable: Any = True
 ) -> list[Operand]:
     del is_stable
     b = context.builder

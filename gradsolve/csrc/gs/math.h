@@ -472,4 +472,14 @@ GS_FN Mask total_less_equal(T x, T y) {
   return detail::order(x) <= detail::order(y);
 }
 
+// ---- Tables ------------------------------------------------------------------------------------
+
+// An entry of a table of constants, one per lane.
+template <class T, class S, class I>
+GS_FN T lookup(const S* table, I entry) {
+  T out;
+  for (int l = 0; l < GS_LANES; ++l) set_lane(out, l, scalar_of<T>(table[lane(entry, l)]));
+  return out;
+}
+
 }  // namespace gs
