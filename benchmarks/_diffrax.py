@@ -5,28 +5,34 @@ from collections.abc import Callable
 from typing import Any
 
 import diffrax
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from _problems import Problem, Swept, loss
+from _problems import Problem, loss, split
 from jaxtyping import Array
+
+import gradsolve as gs
 
 _PROBE_STEPS = 2**14
 _REFERENCE_RTOL = 1e-12
 _REFERENCE_CHECKPOINTS = 512
 
-Solve = Callable[[Swept, Array], diffrax.Solution]
+Solve = Callable[[Any, Array], diffrax.Solution]
 
 
 def _solver(
     problem: Problem,
+    static: Any,
     solver: diffrax.AbstractSolver,
     rtol: float,
     atol: float,
     max_steps: int,
     checkpoints: int | None = None,
 ) -> Solve:
-    def solve(system: Swept, y0: Array) -> diffrax.Solution:
+    """One trajectory, as a function of the system's arrays and the initial state."""
+
+    def solve(arrays: Any, y0: Array) -> diffrax.Solution:
         time = lambda value: jnp.asarray(value, y0.dtype)
         return diffrax.diffeqsolve(
             diffrax.ODETerm(lambda t, y, system: system.vector_field(t, y)),
@@ -35,7 +41,7 @@ def _solver(
             t1=time(problem.t1),
             dt0=time(problem.dt0),
             y0=y0,
-            args=system,
+            args=eqx.combine(arrays, static),
             stepsize_controller=diffrax.PIDController(rtol=rtol, atol=atol),
             max_steps=max_steps,
             adjoint=diffrax.RecursiveCheckpointAdjoint(checkpoints),
@@ -51,32 +57,41 @@ def _end_state(solution: diffrax.Solution) -> Array:
 
 
 def count_steps(
-    problem: Problem, rtol: float, atol: float, system: Swept, y0: Array
+    problem: Problem, rtol: float, atol: float, system: gs.ODESystem, y0: Array
 ) -> tuple[int, np.ndarray]:
     """The most attempts of a trajectory, and the accepted steps of each."""
-    solve = _solver(problem, diffrax.Tsit5(), rtol, atol, _PROBE_STEPS)
-    stats = jax.jit(jax.vmap(lambda s, y: solve(s, y).stats))(system, y0)
+    arrays, static = split(system)
+    solve = _solver(problem, static, diffrax.Tsit5(), rtol, atol, _PROBE_STEPS)
+    every = jax.vmap(lambda a, y: solve(a, y).stats, in_axes=(problem.axis, 0))
+    stats = jax.jit(every)(arrays, y0)
     return int(np.max(stats["num_steps"])), np.asarray(stats["num_accepted_steps"])
 
 
 def forward(
-    problem: Problem, rtol: float, atol: float, max_steps: int
-) -> Callable[[Swept, Array], Array]:
+    problem: Problem, rtol: float, atol: float, max_steps: int, system: gs.ODESystem, y0: Array
+) -> Callable[[], Array]:
     """End states of the ensemble, compiled."""
-    solve = _solver(problem, diffrax.Tsit5(), rtol, atol, max_steps)
-    return jax.jit(jax.vmap(lambda s, y: _end_state(solve(s, y))))
+    arrays, static = split(system)
+    solve = _solver(problem, static, diffrax.Tsit5(), rtol, atol, max_steps)
+    run = jax.jit(jax.vmap(lambda a, y: _end_state(solve(a, y)), in_axes=(problem.axis, 0)))
+    return lambda: run(arrays, y0)
 
 
 def gradient(
-    problem: Problem, rtol: float, atol: float, max_steps: int, checkpoints: int | None
-) -> Callable[[Swept, Array], tuple[Swept, Array]]:
-    """The gradient of the loss by the parameter and the initial states, compiled."""
-    solve = _solver(problem, diffrax.Tsit5(), rtol, atol, max_steps, checkpoints)
-
-    def objective(system: Swept, y0: Array) -> Array:
-        return loss(jax.vmap(lambda s, y: _end_state(solve(s, y)))(system, y0))
-
-    return jax.jit(jax.grad(objective, argnums=(0, 1)))
+    problem: Problem,
+    rtol: float,
+    atol: float,
+    max_steps: int,
+    checkpoints: int | None,
+    system: gs.ODESystem,
+    y0: Array,
+) -> Callable[[], tuple[gs.ODESystem, Array]]:
+    """The gradient of the loss by the parameters and the initial states, compiled."""
+    arrays, static = split(system)
+    solve = _solver(problem, static, diffrax.Tsit5(), rtol, atol, max_steps, checkpoints)
+    every = jax.vmap(lambda a, y: _end_state(solve(a, y)), in_axes=(problem.axis, 0))
+    run = jax.jit(jax.grad(lambda a, y: loss(every(a, y)), argnums=(0, 1)))
+    return lambda: run(arrays, y0)
 
 
 # In the order in which they are tried: the likely winners first.
@@ -98,13 +113,14 @@ def _cpu() -> Any:
 class Reference:
     """End states and gradients by Dopri8 at rtol 1e-12 in float64, on the CPU if there is one.
 
-    It is compiled once for each problem: every call has the same number of trajectories.
+    It is compiled once for each problem and number of trajectories.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, system: gs.ODESystem) -> None:
         self._problem = problem
         solve = _solver(
             problem,
+            split(system)[1],
             diffrax.Dopri8(),
             _REFERENCE_RTOL,
             _REFERENCE_RTOL * 1e-3,
@@ -112,27 +128,32 @@ class Reference:
             _REFERENCE_CHECKPOINTS,
         )
 
-        def one(system: Swept, y0: Array) -> Any:
-            def objective(system: Swept, y0: Array) -> tuple[Array, tuple[Array, Array]]:
-                solution = solve(system, y0)
+        def one(arrays: Any, y0: Array) -> Any:
+            def objective(arrays: Any, y0: Array) -> tuple[Array, tuple[Array, Array]]:
+                solution = solve(arrays, y0)
                 ok = solution.result == diffrax.RESULTS.successful
                 return loss(_end_state(solution)), (_end_state(solution), ok)
 
-            return jax.grad(objective, argnums=(0, 1), has_aux=True)(system, y0)
+            return jax.grad(objective, argnums=(0, 1), has_aux=True)(arrays, y0)
 
-        self._run = jax.jit(jax.vmap(one))
+        self._run = jax.jit(jax.vmap(one, in_axes=(problem.axis, 0)))
 
-    def __call__(self, system: Swept, y0: Array) -> tuple[np.ndarray, np.ndarray]:
-        """End states `(n, dim)`, and gradients `(n, 1 + dim)` with the parameter first."""
-        parameter = np.asarray(system.parameter, np.float64)
-        inputs = (self._problem.model(jnp.asarray(parameter)), np.asarray(y0, np.float64))
-        (ct_system, ct_y0), (y1, ok) = self._run(*jax.device_put(inputs, _cpu()))
+    def __call__(self, system: gs.ODESystem, y0: Array) -> tuple[np.ndarray, Any]:
+        """End states `(n, dim)`, and the gradient, of shared parameters too per trajectory."""
+        inputs = jax.tree.map(lambda x: np.asarray(x, np.float64), (split(system)[0], y0))
+        gradient, (y1, ok) = self._run(*jax.device_put(inputs, _cpu()))
         if not np.all(ok):
             raise RuntimeError(f"The reference solution of {self._problem.name} failed.")
-        return np.asarray(y1), flat_gradient(ct_system, ct_y0)
+        return np.asarray(y1), gradient
 
 
-def flat_gradient(ct_system: Swept, ct_y0: Array) -> np.ndarray:
-    """One row per trajectory: the derivative by the parameter, then by the initial state."""
-    parameter = np.asarray(ct_system.parameter, np.float64)
-    return np.concatenate([parameter[:, None], np.asarray(ct_y0, np.float64)], axis=1)
+def gradient_rows(gradient: Any) -> np.ndarray:
+    """One row per trajectory: the derivative by its parameter, then by its initial state."""
+    leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(gradient)]
+    return np.concatenate([leaf.reshape(leaf.shape[0], -1) for leaf in leaves], axis=1)
+
+
+def shared_row(gradient: Any) -> np.ndarray:
+    """One row: the derivative by the parameters that all trajectories share."""
+    *leaves, _ = (np.asarray(leaf, np.float64).reshape(-1) for leaf in jax.tree.leaves(gradient))
+    return np.concatenate(leaves)[None]

@@ -5,12 +5,12 @@ from typing import Any
 
 import equinox as eqx
 import jax
-from _problems import Problem, Swept, loss
+from _problems import Problem, loss, split
 from jaxtyping import Array
 
 import gradsolve as gs
 
-Gradient = tuple[Swept, Array]
+Gradient = tuple[gs.ODESystem, Array]
 
 
 def backends() -> dict[str, Callable[[], Any]]:
@@ -29,28 +29,70 @@ def options(
         "dt0": problem.dt0,
         "integrator": gs.Tsit5(),
         "controller": gs.PIDController(rtol=rtol, atol=atol),
-        "in_axes": gs.InAxes(system=eqx.if_array(0), y0=0),
+        "in_axes": gs.InAxes(system=None if problem.shared else eqx.if_array(0), y0=0),
         "adjoint": gs.DiscreteAdjoint(memory_limit=memory_limit),
         "backend": backends()[backend](),
     }
 
 
-def forward(max_steps: int, options: dict[str, Any]) -> Callable[[Swept, Array], Array]:
+def on_xla(options: dict[str, Any]) -> dict[str, Any]:
+    """The same on plain JAX."""
+    return {**options, "backend": gs.XLA()}
+
+
+def forward(
+    system: gs.ODESystem, y0: Array, max_steps: int, options: dict[str, Any]
+) -> Callable[[], Array]:
     """End states of the ensemble, compiled by the caller's own `jit`."""
-    return jax.jit(lambda s, y: gs.solve(s, y, max_steps=max_steps, **options).ys)
+    arrays, static = split(system)
+    run = jax.jit(
+        lambda a, y: gs.solve(eqx.combine(a, static), y, max_steps=max_steps, **options).ys
+    )
+    return lambda: run(arrays, y0)
 
 
-def replay_gradient(trajectory: gs.Trajectory, system: Swept, y0: Array) -> Gradient:
+def replay_gradient(trajectory: gs.Trajectory, system: gs.ODESystem, y0: Array) -> Gradient:
     """The gradient along the recorded mesh."""
     return trajectory.loss_grad(loss, system, y0, wrt=("system", "y0"))[1]
 
 
+def replay_gradient_compiled(
+    trajectory: gs.Trajectory, system: gs.ODESystem, y0: Array
+) -> Callable[[], list[Array]]:
+    """The same in the caller's own `jit`, to which trajectory and gradient are lists of arrays.
+
+    Taking a trajectory apart is Python and takes longer than a small ensemble does; a program that
+    repeats the call does it once.
+    """
+    leaves, treedef = jax.tree.flatten((trajectory, system))
+    is_array = [eqx.is_array(leaf) for leaf in leaves]
+    arrays = [leaf for leaf, flag in zip(leaves, is_array, strict=True) if flag]
+
+    def gradient(arrays: list[Array], y0: Array) -> list[Array]:
+        remaining = iter(arrays)
+        every = [
+            next(remaining) if flag else leaf for leaf, flag in zip(leaves, is_array, strict=True)
+        ]
+        trajectory, system = jax.tree.unflatten(treedef, every)
+        return jax.tree.leaves(replay_gradient(trajectory, system, y0))
+
+    run = jax.jit(gradient)
+    return lambda: run(arrays, y0)
+
+
+def replayed_by_xla(trajectory: gs.Trajectory) -> gs.Trajectory:
+    """A trajectory whose recorded mesh is replayed by plain JAX."""
+    return eqx.tree_at(lambda t: t._backend, trajectory, gs.XLA())
+
+
 def record_and_adjoint(
-    max_steps: int, options: dict[str, Any]
-) -> Callable[[Swept, Array], Gradient]:
+    system: gs.ODESystem, y0: Array, max_steps: int, options: dict[str, Any]
+) -> Callable[[], Gradient]:
     """A new mesh and the gradient along it in one compiled function."""
+    arrays, static = split(system)
 
-    def objective(system: Swept, y0: Array) -> Array:
-        return loss(gs.solve(system, y0, max_steps=max_steps, **options).ys)
+    def objective(arrays: Any, y0: Array) -> Array:
+        return loss(gs.solve(eqx.combine(arrays, static), y0, max_steps=max_steps, **options).ys)
 
-    return jax.jit(jax.grad(objective, argnums=(0, 1)))
+    run = jax.jit(jax.grad(objective, argnums=(0, 1)))
+    return lambda: run(arrays, y0)

@@ -17,6 +17,7 @@ import jax
 from _problems import PROBLEMS
 
 import gradsolve as gs
+from gradsolve._fused.host import available_threads
 
 Report = dict[str, Any]
 Cell = dict[str, Any]
@@ -27,6 +28,8 @@ _LABELS = {
     "replay_eager": "gradsolve replay gradient, from Python",
     "replay_jit": "gradsolve replay gradient, in jit",
     "record_adjoint_jit": "gradsolve record + adjoint, in jit",
+    "xla": "gradsolve on plain JAX, in jit",
+    "xla_record_adjoint": "gradsolve record + adjoint on plain JAX, in jit",
     "diffrax": "Diffrax",
 }
 
@@ -48,6 +51,8 @@ def start(name: str, argv: Sequence[str], arguments: argparse.Namespace) -> Repo
             if name in os.environ
         },
         "backend": arguments.backend,
+        "order": arguments.order,
+        "kernel_cache": _kernel_cache(arguments.cache_dir),
         "memory_limit": arguments.memory_limit,
         "load_average": {"start": _load()},
         "cells": [],
@@ -66,6 +71,12 @@ def write(report: Report, path: Path) -> None:
     draft = path.with_suffix(".part")
     draft.write_text(json.dumps(report, indent=1, allow_nan=False) + "\n")
     draft.replace(path)
+
+
+def _kernel_cache(path: Path | None) -> str:
+    if path is None:
+        return "the user's"
+    return "filled" if path.is_dir() and any(path.iterdir()) else "empty"
 
 
 def _command(name: str, argv: Sequence[str]) -> str:
@@ -94,6 +105,7 @@ def _machine() -> dict[str, Any]:
     return {
         "cpu": _cpu_model(),
         "cores": cores,
+        "host_threads": available_threads(),
         "system": platform.system(),
         "architecture": platform.machine(),
         "jax_platform": jax.default_backend(),
@@ -187,6 +199,8 @@ _COLUMNS = {
     "dtype": True,
     "rtol": False,
     "n": False,
+    "order": True,
+    "backend": True,
     "steps": False,
     "what": True,
     "median_ms": False,
@@ -195,6 +209,7 @@ _COLUMNS = {
     "ratio": False,
     "quartiles": False,
     "equal_error": False,
+    "vs_xla": False,
     "rel_error": False,
     "compile_s": False,
 }
@@ -205,6 +220,7 @@ def table(report: Report) -> str:
     rows: list[list[str]] = [list(_COLUMNS)]
     for cell in report["cells"]:
         where = [cell["problem"], cell["dtype"], f"{cell['rtol']:g}", str(cell["n"])]
+        where += [cell["order"], cell.get("backend", {}).get("ran", "")]
         where.append(str(cell["steps"].get("gradsolve_max_attempts", "")))
         for group, timing in cell["timings"].items():
             setting = cell["settings"].get(group)
@@ -216,6 +232,8 @@ def table(report: Report) -> str:
             row.append(spread or "")
             equal = cell.get("ratios_at_equal_error", {}).get(group)
             row.append("" if equal is None else f"{equal:.2f}")
+            xla = cell["ratios_to_xla"].get(group)
+            row.append("" if xla is None else f"{xla['of_medians']:.2f}")
             error = cell["errors"].get(group)
             row.append("" if error is None else f"{error:.1e}")
             row.append(f"{timing['compile_s']:.1f}")
@@ -236,7 +254,8 @@ def table(report: Report) -> str:
         f"{report['benchmark']} on {where_run}; jax {versions['jax']}, diffrax "
         f"{versions['diffrax']}\n"
         "ratio: Diffrax's median time over gradsolve's; quartiles: of that ratio, pair by pair\n"
-        "equal_error: the same with Diffrax at gradsolve's error; steps: most attempts"
+        "equal_error: the same with Diffrax at gradsolve's error; steps: most attempts\n"
+        "vs_xla: the time of the same call on gradsolve's plain JAX over that of the fused kernels"
     )
     return "\n".join(["", note, "", *lines, *skipped])
 

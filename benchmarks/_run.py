@@ -6,7 +6,7 @@ import itertools
 import math
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import _gradsolve
 import _report
 import jax
 import numpy as np
-from _problems import PROBLEMS, Problem, Swept
+from _problems import ORDERS, PROBLEMS, Problem
 from _timing import Call, Clock, Timing, alternate, ratio, repetitions, timed
 from jaxtyping import Array
 
@@ -32,8 +32,8 @@ class Candidate:
     """Something to time. Of several with one `group` the fastest is kept.
 
     `build` returns the call (it may compute inputs first), `outputs` turns the call's result into
-    one row per trajectory to be compared with the reference. `first` is set when the first call
-    has already been made and timed.
+    the rows that are compared with the reference. `first` is set when the first call has already
+    been made and timed.
     """
 
     group: str
@@ -55,7 +55,7 @@ class Case:
         self.options = _gradsolve.options(
             problem, rtol, self.atol, arguments.backend, arguments.memory_limit
         )
-        self.system, self.y0 = problem.ensemble(n, dtype)
+        self.system, self.y0 = problem.ensemble(n, dtype, arguments.order)
         self.sample = np.unique(np.linspace(0, n - 1, _SAMPLE).round().astype(int))
         self._diffrax_steps: tuple[int, np.ndarray] | None = None
 
@@ -77,10 +77,18 @@ class Case:
             )
         return self._diffrax_steps
 
-    def sampled(self) -> tuple[Swept, Array]:
+    @property
+    def fused(self) -> bool:
+        """Whether there is something to compare with gradsolve's own plain JAX."""
+        return self.trajectory.backend.actual != "XLA"
+
+    def sampled(self) -> tuple[gs.ODESystem, Array]:
         """The trajectories that are compared with the reference."""
-        parameter, y0 = self.system.parameter[self.sample], self.y0[self.sample]
-        return self.problem.model(parameter), y0
+        return self.problem.part(self.system, self.y0, self.sample)
+
+    def rows(self, outputs: Any) -> np.ndarray:
+        """Those of an array with a row per trajectory."""
+        return np.asarray(outputs)[self.sample]
 
     def steps_as_json(self) -> dict[str, Any]:
         steps: dict[str, Any] = {
@@ -97,16 +105,20 @@ class Case:
 
 @dataclasses.dataclass(frozen=True)
 class Benchmark:
-    """What a script compares: its candidates, and which part of the reference they compute."""
+    """What a script compares: its candidates, and what they should have computed.
+
+    `xla` names for each group of fused calls the one that makes the same call on plain JAX.
+    """
 
     name: str
     description: str
     candidates: Callable[[Case], Sequence[Candidate]]
-    reference: Callable[[tuple[np.ndarray, np.ndarray]], np.ndarray]
+    reference: Callable[[_diffrax.Reference, Case], np.ndarray]
+    xla: Mapping[str, str]
 
 
 def _relative_error(got: np.ndarray, want: np.ndarray) -> float:
-    """The largest `|got - want| / |want|` of a trajectory, in the Euclidean norm."""
+    """The largest `|got - want| / |want|` of a row, in the Euclidean norm."""
     got = np.asarray(got, np.float64)
     scale = np.linalg.norm(want, axis=1)
     return float(np.max(np.linalg.norm(got - want, axis=1) / scale))
@@ -121,8 +133,8 @@ class _Warm:
     outputs: np.ndarray
 
 
-class _OutOfTime(Exception):
-    """A candidate would not finish; the message says what was expected and what was left."""
+class LeftOut(Exception):
+    """Something is not measured on purpose; the message says why."""
 
 
 class _Runner:
@@ -144,12 +156,14 @@ class _Runner:
             "dt0": problem.dt0,
             "dtype": dtype,
             "n": n,
+            "order": self._arguments.order,
             "rtol": rtol,
             "atol": rtol * 1e-3,
             "steps": {},
             "errors": {},
             "timings": {},
             "ratios": {},
+            "ratios_to_xla": {},
             "settings": {},
             "tried": {},
             "skipped": {},
@@ -168,6 +182,8 @@ class _Runner:
             cell["skipped"]["all"] = _reason(error)
             return cell
         self._remember(case, "prepare", "", case.record_seconds, 0.0)
+        report = case.trajectory.backend
+        cell["backend"] = {"ran": report.actual, "reason": report.reason}
 
         warm: dict[str, list[_Warm]] = {}
         for candidate in self._benchmark.candidates(case):
@@ -203,6 +219,11 @@ class _Runner:
                 for group, timing in timings.items()
                 if group != "diffrax"
             }
+        cell["ratios_to_xla"] = {
+            group: ratio(timings[xla], timings[group])
+            for group, xla in self._benchmark.xla.items()
+            if group in timings and xla in timings
+        }
         self._compare(case, best, cell)
         return cell
 
@@ -226,7 +247,7 @@ class _Runner:
         if first is None:
             first, _ = timed(call)
         quickest, result = timed(call)
-        outputs = candidate.outputs(result)[case.sample]
+        outputs = candidate.outputs(result)
         del result
         if quickest < 1.0:
             quickest = min(quickest, *[timed(call)[0] for _ in range(_WARM_CALLS)])
@@ -235,11 +256,11 @@ class _Runner:
     def _reference(self, case: Case) -> np.ndarray:
         name = case.problem.name
         if name not in self._references:
-            self._references[name] = _diffrax.Reference(case.problem)
-        return self._benchmark.reference(self._references[name](*case.sampled()))
+            self._references[name] = _diffrax.Reference(case.problem, case.system)
+        return self._benchmark.reference(self._references[name], case)
 
     def _check_time(self, case: Case, group: str, setting: str, clock: Clock) -> None:
-        """Raises `_OutOfTime` unless the candidate is expected to finish.
+        """Raises `LeftOut` unless the candidate is expected to finish.
 
         The expectation comes from the last cell of this problem: compiling takes as long again,
         and a call is at most proportional to `n`.
@@ -247,16 +268,16 @@ class _Runner:
         known = self._history.get(_key(case, group, setting))
         if known is None:
             if clock.left < _FIRST_GUESS_SECONDS:
-                raise _OutOfTime("the time of this problem was used up")
+                raise LeftOut("the time of this problem was used up")
             return
         n, compiling, seconds = known
         call = seconds * max(case.n / n, 1.0)
         expected = compiling + 4 * call
         limit = self._arguments.call_seconds
         if call > limit:
-            raise _OutOfTime(f"one call is expected to take {call:.0f} s, more than {limit:g} s")
+            raise LeftOut(f"one call is expected to take {call:.0f} s, more than {limit:g} s")
         if expected > clock.left:
-            raise _OutOfTime(
+            raise LeftOut(
                 f"expected to take {expected:.0f} s, but {max(clock.left, 0):.0f} s were left"
             )
 
@@ -269,7 +290,7 @@ def _key(case: Case, group: str, setting: str) -> tuple[str, str, str, str]:
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, _OutOfTime):
+    if isinstance(error, LeftOut):
         return str(error)
     lines = str(error).strip().splitlines()
     return f"failed: {type(error).__name__}: {lines[0] if lines else ''}"
@@ -299,6 +320,13 @@ def _arguments(benchmark: Benchmark, argv: Sequence[str]) -> argparse.Namespace:
     )
     add("--dtype", nargs="+", choices=["float64", "float32"], default=["float64"])
     add("--backend", choices=list(_gradsolve.backends()), default="auto", help="of gradsolve")
+    add("--order", choices=ORDERS, default=ORDERS[0], help="of the ensemble")
+    add(
+        "--cache-dir",
+        type=Path,
+        default=None,
+        help="of gradsolve's compiled kernels; an empty one makes first calls compile",
+    )
     add(
         "--budget-seconds",
         type=float,
@@ -338,6 +366,9 @@ def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
     # A cache on disk would make the compile times those of reading a file.
     jax.config.update("jax_enable_compilation_cache", False)
     arguments = _arguments(benchmark, argv)
+    if arguments.cache_dir is not None:
+        # gradsolve reads it when it builds, not when it is imported.
+        os.environ["GRADSOLVE_CACHE_DIR"] = str(arguments.cache_dir.resolve())
     total = Clock(arguments.budget_seconds)
     report = _report.start(benchmark.name, argv, arguments)
     runner = _Runner(benchmark, arguments)

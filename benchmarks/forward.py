@@ -2,33 +2,39 @@
 
 import _diffrax
 import numpy as np
-from _gradsolve import forward
+from _gradsolve import forward, on_xla
 from _run import Benchmark, Candidate, Case, main
 from _timing import Call
 
 
 def candidates(case: Case) -> list[Candidate]:
-    def compiled() -> Call:
-        run = forward(case.max_steps, case.options)
-        return lambda: run(case.system, case.y0)
+    system, y0 = case.system, case.y0
 
     def diffrax() -> Call:
         attempts, _ = case.diffrax_steps()
-        run = _diffrax.forward(case.problem, case.rtol, case.atol, attempts)
-        return lambda: run(case.system, case.y0)
+        return _diffrax.forward(case.problem, case.rtol, case.atol, attempts, system, y0)
 
-    return [
-        Candidate("eager", "", lambda: lambda: case.record().ys, np.asarray, case.record_seconds),
-        Candidate("jit", "", compiled, np.asarray),
-        Candidate("diffrax", "", diffrax, np.asarray),
+    every = [
+        Candidate("eager", "", lambda: lambda: case.record().ys, case.rows, case.record_seconds),
+        Candidate("jit", "", lambda: forward(system, y0, case.max_steps, case.options), case.rows),
+        Candidate("diffrax", "", diffrax, case.rows),
     ]
+    if case.fused:
+        xla = lambda: forward(system, y0, case.max_steps, on_xla(case.options))
+        every.append(Candidate("xla", "", xla, case.rows))
+    return every
+
+
+def reference(solve: _diffrax.Reference, case: Case) -> np.ndarray:
+    return solve(*case.sampled())[0]
 
 
 BENCHMARK = Benchmark(
     "forward",
     "Forward solve: gradsolve against Diffrax.",
     candidates,
-    lambda reference: reference[0],
+    reference,
+    {"eager": "xla", "jit": "xla"},
 )
 
 if __name__ == "__main__":

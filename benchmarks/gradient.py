@@ -1,47 +1,77 @@
 """Times the gradient of an ensemble against Diffrax. See README.md beside this file."""
 
+from typing import Any
+
 import _diffrax
-import equinox as eqx
-from _gradsolve import record_and_adjoint, replay_gradient
-from _run import Benchmark, Candidate, Case, main
+import jax
+import numpy as np
+from _gradsolve import (
+    on_xla,
+    record_and_adjoint,
+    replay_gradient,
+    replay_gradient_compiled,
+    replayed_by_xla,
+)
+from _run import Benchmark, Candidate, Case, LeftOut, main
 from _timing import Call
+
+# The gradient by shared weights is a sum over all trajectories, and so is its reference.
+_LARGEST_SUM = 2048
 
 
 def candidates(case: Case) -> list[Candidate]:
-    def eager() -> Call:
-        return lambda: replay_gradient(case.trajectory, case.system, case.y0)
+    system, y0 = case.system, case.y0
 
-    def compiled() -> Call:
-        run = eqx.filter_jit(replay_gradient)
-        return lambda: run(case.trajectory, case.system, case.y0)
-
-    def recorded() -> Call:
-        run = record_and_adjoint(case.max_steps, case.options)
-        return lambda: run(case.system, case.y0)
+    def recorded(options: dict[str, Any]) -> Call:
+        return record_and_adjoint(system, y0, case.max_steps, options)
 
     def diffrax(setting: str) -> Call:
         attempts, _ = case.diffrax_steps()
         checkpoints = _diffrax.checkpoints(setting, attempts)
-        run = _diffrax.gradient(case.problem, case.rtol, case.atol, attempts, checkpoints)
-        return lambda: run(case.system, case.y0)
+        return _diffrax.gradient(
+            case.problem, case.rtol, case.atol, attempts, checkpoints, system, y0
+        )
 
-    outputs = lambda gradient: _diffrax.flat_gradient(*gradient)
-    return [
+    def outputs(gradient: Any) -> np.ndarray:
+        if case.problem.shared:
+            return _diffrax.shared_row(gradient)
+        return case.rows(_diffrax.gradient_rows(gradient))
+
+    trajectory = case.trajectory
+    eager = lambda: lambda: replay_gradient(trajectory, system, y0)
+    compiled = lambda: replay_gradient_compiled(trajectory, system, y0)
+    every = [
         Candidate("replay_eager", "", eager, outputs),
         Candidate("replay_jit", "", compiled, outputs),
-        Candidate("record_adjoint_jit", "", recorded, outputs),
+        Candidate("record_adjoint_jit", "", lambda: recorded(case.options), outputs),
         *[
             Candidate("diffrax", setting, lambda setting=setting: diffrax(setting), outputs)
             for setting in case.checkpoints
         ],
     ]
+    if case.fused:
+        replayed = lambda: replay_gradient_compiled(replayed_by_xla(trajectory), system, y0)
+        both = lambda: recorded(on_xla(case.options))
+        every.append(Candidate("xla", "", replayed, outputs))
+        every.append(Candidate("xla_record_adjoint", "", both, outputs))
+    return every
+
+
+def reference(solve: _diffrax.Reference, case: Case) -> np.ndarray:
+    if not case.problem.shared:
+        return _diffrax.gradient_rows(solve(*case.sampled())[1])
+    if case.n > _LARGEST_SUM:
+        raise LeftOut(f"there is no reference for a sum over more than {_LARGEST_SUM} trajectories")
+    *weights, ct_y0 = jax.tree.leaves(solve(case.system, case.y0)[1])
+    return _diffrax.shared_row([*(weight.sum(axis=0) for weight in weights), ct_y0])
 
 
 BENCHMARK = Benchmark(
     "gradient",
-    "Gradient by the parameter and the initial states: gradsolve against Diffrax.",
+    "Gradient by the parameters and the initial states: gradsolve against Diffrax.",
     candidates,
-    lambda reference: reference[1],
+    reference,
+    {"replay_eager": "xla", "replay_jit": "xla", "record_adjoint_jit": "xla_record_adjoint"},
 )
 
 if __name__ == "__main__":
