@@ -44,6 +44,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(skip)
 
 
+@pytest.fixture(
+    params=["HostCPU", pytest.param("CUDA", marks=pytest.mark.gpu)],
+    scope="session",
+)
+def fused(request: pytest.FixtureRequest):
+    """A backend of fused kernels; the same tests run on a GPU with `-m gpu`."""
+    import gradsolve
+
+    return getattr(gradsolve, request.param)()
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _forget_compiled_code():
     """Compiled code stays in memory, gigabytes of it over all tests; no two modules share much."""

@@ -25,7 +25,8 @@ assert dict(jax.config.values) == settings, "a JAX setting changed"
 assert dict(os.environ) == environment, "an environment variable changed"
 assert list(warnings.filters) == filters, "a warning filter changed"
 assert list(logging.getLogger().handlers) == handlers, "a logging handler was added"
-for module in ("matplotlib", "scipy.optimize", "cuda", "pytest", "beartype"):
+# Not "cuda" itself: the package cuda-bindings 12.9 puts that name there whenever Python starts.
+for module in ("matplotlib", "scipy.optimize", "cuda.bindings", "cuda.core", "pytest", "beartype"):
     assert module not in sys.modules, f"{module} was imported"
 """
 
