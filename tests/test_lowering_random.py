@@ -17,44 +17,48 @@ MATRIX = np.random.default_rng(1).normal(size=(DIM, DIM)) / 2
 # shape (DIM,). Bounded functions keep the numbers of order one, where rounding is what differs.
 
 
+_UNARY = {
+    "sin": jnp.sin,
+    "tanh": jnp.tanh,
+    "logistic": jax.nn.sigmoid,
+    "decay": lambda x: jnp.exp(-x * x),
+    "log": lambda x: jnp.log1p(x * x),
+    "root": lambda x: jnp.sqrt(1 + x * x),
+    "cube": lambda x: (x / (1 + jnp.abs(x))) ** 3,
+    "roll": lambda x: jnp.roll(x, 1),
+    "reverse": lambda x: x[::-1],
+    "cumsum": lambda x: jnp.cumsum(x) / DIM,
+    "softmax": jax.nn.softmax,
+    "normalised": lambda x: x / (1 + jnp.linalg.norm(x)),
+    "matrix": lambda x: jnp.asarray(MATRIX) @ x,
+    "interp": lambda x: jnp.interp(x, jnp.asarray(TABLE) - 3, jnp.asarray(TABLE[::-1].copy())),
+    "at": lambda x: x.at[0].add(x[1]).at[2].set(x[0] * x[1]),
+    "pad": lambda x: jnp.pad(x[1:], (1, 0)),
+}
+
+
 def _unary(name, x):
-    function = {
-        "sin": jnp.sin,
-        "tanh": jnp.tanh,
-        "logistic": jax.nn.sigmoid,
-        "decay": lambda x: jnp.exp(-x * x),
-        "log": lambda x: jnp.log1p(x * x),
-        "root": lambda x: jnp.sqrt(1 + x * x),
-        "cube": lambda x: (x / (1 + jnp.abs(x))) ** 3,
-        "roll": lambda x: jnp.roll(x, 1),
-        "reverse": lambda x: x[::-1],
-        "cumsum": lambda x: jnp.cumsum(x) / DIM,
-        "softmax": jax.nn.softmax,
-        "normalised": lambda x: x / (1 + jnp.linalg.norm(x)),
-        "matrix": lambda x: jnp.asarray(MATRIX) @ x,
-        "interp": lambda x: jnp.interp(x, jnp.asarray(TABLE) - 3, jnp.asarray(TABLE[::-1].copy())),
-        "at": lambda x: x.at[0].add(x[1]).at[2].set(x[0] * x[1]),
-        "pad": lambda x: jnp.pad(x[1:], (1, 0)),
-    }[name]
-    return function(x)
+    return _UNARY[name](x)
+
+
+_BINARY = {
+    "add": jnp.add,
+    "sub": jnp.subtract,
+    "mul": lambda x, y: x * y / (1 + jnp.abs(y)),
+    "div": lambda x, y: x / (1 + y * y),
+    "where": lambda x, y: jnp.where(x > y, x, 2 * y),
+    "max": jnp.maximum,
+    "atan2": lambda x, y: jnp.arctan2(x, 1 + jnp.abs(y)),
+    "outer": lambda x, y: jnp.outer(x, y)[1] / (1 + jnp.sum(jnp.abs(y))),
+    "einsum": lambda x, y: jnp.einsum("i,ij,j->j", x, jnp.asarray(MATRIX), y) / (1 + y @ y),
+    "concatenate": lambda x, y: jnp.concatenate([x[:1], y[1:]]),
+    "index": lambda x, y: x.at[jnp.floor(jnp.abs(y[0]) * 2).astype(int) % DIM].add(y[1]),
+    "lookup": lambda x, y: x[jnp.floor(jnp.abs(y * 2)).astype(int) % DIM],
+}
 
 
 def _binary(name, x, y):
-    function = {
-        "add": jnp.add,
-        "sub": jnp.subtract,
-        "mul": lambda x, y: x * y / (1 + jnp.abs(y)),
-        "div": lambda x, y: x / (1 + y * y),
-        "where": lambda x, y: jnp.where(x > y, x, 2 * y),
-        "max": jnp.maximum,
-        "atan2": lambda x, y: jnp.arctan2(x, 1 + jnp.abs(y)),
-        "outer": lambda x, y: jnp.outer(x, y)[1] / (1 + jnp.sum(jnp.abs(y))),
-        "einsum": lambda x, y: jnp.einsum("i,ij,j->j", x, jnp.asarray(MATRIX), y) / (1 + y @ y),
-        "concatenate": lambda x, y: jnp.concatenate([x[:1], y[1:]]),
-        "index": lambda x, y: x.at[jnp.floor(jnp.abs(y[0]) * 2).astype(int) % DIM].add(y[1]),
-        "lookup": lambda x, y: x[jnp.floor(jnp.abs(y * 2)).astype(int) % DIM],
-    }[name]
-    return function(x, y)
+    return _BINARY[name](x, y)
 
 
 def _control(name, x, y):
@@ -77,24 +81,17 @@ def _control(name, x, y):
     return y / lax.stop_gradient(count)
 
 
-_UNARY = st.sampled_from(
-    "sin tanh logistic decay log root cube roll reverse cumsum softmax normalised matrix interp at "
-    "pad".split()
-)
-_BINARY = st.sampled_from(
-    "add sub mul div where max atan2 outer einsum concatenate index lookup".split()
-)
-_CONTROL = st.sampled_from("cond switch scan fori while".split())
+_CONTROL = ["cond", "switch", "scan", "fori", "while"]
 
 _LEAVES = st.sampled_from(["y", "p", "t"])
 _TREES = st.recursive(
     _LEAVES,
     lambda inner: st.one_of(
-        st.tuples(st.just(_unary), _UNARY, inner),
-        st.tuples(st.just(_binary), _BINARY, inner, inner),
-        st.tuples(st.just(_control), _CONTROL, inner, inner),
+        st.tuples(st.just(_unary), st.sampled_from(list(_UNARY)), inner),
+        st.tuples(st.just(_binary), st.sampled_from(list(_BINARY)), inner, inner),
+        st.tuples(st.just(_control), st.sampled_from(_CONTROL), inner, inner),
     ),
-    max_leaves=8,
+    max_leaves=6,
 )
 
 
@@ -117,34 +114,36 @@ def _describe(node):
     return f"{node[1]}({', '.join(map(_describe, node[2:]))})"
 
 
-def _cases(tree, number):
+def _case(tree, number):
     field = _field(tree)
     rng = np.random.default_rng(number)
     p, y, ct = (rng.uniform(-2, 2, (LANES, DIM)) for _ in range(3))
     t = rng.uniform(0, 2, LANES)
-    name = _describe(tree)
-    yield Case(name, field, (p, t, y))
-    yield Case(f"vjp of {name}", lambda p, t, y, ct: jax.vjp(field, p, t, y)[1](ct), (p, t, y, ct))
-    yield Case(f"jacobian of {name}", lambda p, t, y: jax.jacfwd(field, 2)(p, t, y), (p, t, y))
+
+    def derivatives(p, t, y, ct):
+        value, pull = jax.vjp(field, p, t, y)
+        return value, pull(ct), jax.jacfwd(field, 2)(p, t, y)
+
+    return Case(_describe(tree), derivatives, (p, t, y, ct))
 
 
 # Several fields share a compilation. The seed is fixed: a test of every commit should not fail by
 # chance for the next one.
 @settings(
-    max_examples=6,
+    max_examples=3,
     deadline=None,
     derandomize=True,
     database=None,
     suppress_health_check=list(HealthCheck),
 )
-@given(st.lists(_TREES, min_size=4, max_size=4))
+@given(st.lists(_TREES, min_size=6, max_size=6))
 def test_random_fields(tmp_path_factory, trees):
-    cases = [case for i, tree in enumerate(trees) for case in _cases(tree, i)]
+    cases = [_case(tree, i) for i, tree in enumerate(trees)]
     wanted = expected(cases)
     for lanes in (1, 4):
         compiled = Compiled(cases, tmp_path_factory.mktemp("random"), lanes)
         for number, case in enumerate(cases):
             for one, want in zip(compiled.run(number), wanted[number], strict=True):
-                # Up to eight nodes, each with a dozen roundings of numbers of order one, and each
-                # node may amplify the errors of its inputs a little: 2^-52 * 8 * 12 * 10.
+                # Up to a dozen nodes, each with a dozen roundings of numbers of order one, and each
+                # node may amplify the errors of its inputs a little: 12 * 12 * 7 units.
                 assert ulps(one, want, 1.0) < 1000, (case.name, one, want)

@@ -1,7 +1,8 @@
 """The lowering rules, by theme; importing them registers them.
 
-Some parameters are named by a rule and not used: `sharding` says where XLA keeps an array,
-`precision` how coarsely it may multiply, `accuracy` how far off an elementary function may be, and hints such as `indices_are_sorted` what it may assume.
+Some parameters are named by a rule and not used. `sharding` says where XLA keeps an array,
+`precision` how coarsely it may multiply, `accuracy` how far off an elementary function may be, and
+hints such as `indices_are_sorted` what XLA may assume.
 """
 
 from . import calls as calls
