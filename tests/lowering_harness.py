@@ -162,6 +162,30 @@ def compiler() -> str:
     pytest.skip("needs a C++ compiler: none of $CXX, c++, g++ and clang++ was found")
 
 
+def compiled_library(text: str, directory: Path, lanes: int, real_bits: int = 64) -> ctypes.CDLL:
+    """A shared library of a source that includes the package's headers.
+
+    - `lanes`: 1 for scalar code, more for packs.
+    """
+    source, library = directory / f"lanes_{lanes}.cpp", directory / f"lanes_{lanes}.so"
+    source.write_text(text)
+    command = [
+        compiler(),
+        *_FLAGS,
+        f"-DGS_LANES={lanes}",
+        f"-DGS_REAL_BITS={real_bits}",
+        f"-I{HEADERS}",
+        "-shared",
+        "-fPIC",
+        str(source),
+        "-o",
+        str(library),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr[:4000]}"
+    return ctypes.CDLL(str(library))
+
+
 class Compiled:
     """The functions of a group of cases, compiled together.
 
@@ -181,24 +205,7 @@ class Compiled:
             _source(i, case, function)
             for i, (case, function) in enumerate(zip(self.cases, self.functions, strict=True))
         )
-        source = directory / f"cases_{lanes}.cpp"
-        library = directory / f"cases_{lanes}.so"
-        source.write_text(text)
-        command = [
-            compiler(),
-            *_FLAGS,
-            f"-DGS_LANES={lanes}",
-            f"-DGS_REAL_BITS={real_bits}",
-            f"-I{HEADERS}",
-            "-shared",
-            "-fPIC",
-            str(source),
-            "-o",
-            str(library),
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr[:4000]}"
-        self._library = ctypes.CDLL(str(library))
+        self._library = compiled_library(text, directory, lanes, real_bits)
 
     def run(self, number: int) -> list[np.ndarray]:
         """The outputs of one case, trajectories first."""

@@ -1,6 +1,6 @@
 // Elementary functions of lane types, with the special values of JAX.
 //
-// Functions that vector instructions compute well are written for packs further down; the others
+// Functions that vector instructions compute well are written for packs in math_packs.h; the others
 // call a scalar function lane by lane.
 
 #pragma once
@@ -302,20 +302,29 @@ GS_FLOAT1(erf)
 GS_FLOAT1(erf_inv)
 GS_FLOAT1(erfc)
 GS_FLOAT1(exp2)
-GS_FLOAT1(expm1)
 GS_FLOAT1(lgamma)
-GS_FLOAT1(log1p)
 GS_FLOAT1(sinh)
 GS_FLOAT1(tan)
 GS_FLOAT2(atan2)
 GS_FLOAT2(nextafter)
 
+#if GS_LANES == 1
 GS_FLOAT1(cos)
 GS_FLOAT1(exp)
+GS_FLOAT1(expm1)
 GS_FLOAT1(log)
+GS_FLOAT1(log1p)
 GS_FLOAT1(sin)
 GS_FLOAT1(tanh)
 GS_FLOAT2(pow)
+#else
+}  // namespace gs
+#include "gs/math_packs.h"
+namespace gs {
+#if !GS_EXACT_FMA
+GS_FLOAT2(pow)
+#endif
+#endif
 
 #undef GS_FLOAT1
 #undef GS_FLOAT2
@@ -386,8 +395,10 @@ GS_FN T quiet_nan() {
 
 GS_FN F32 rsqrt(F32 x) { return F32(1.0f) / sqrt(x); }
 GS_FN F64 rsqrt(F64 x) { return F64(1.0) / sqrt(x); }
+#if GS_LANES == 1
 GS_FN F32 logistic(F32 x) { return F32(1.0f) / (F32(1.0f) + exp(-x)); }
 GS_FN F64 logistic(F64 x) { return F64(1.0) / (F64(1.0) + exp(-x)); }
+#endif
 
 // nan and zeros of either sign are their own signs.
 #define GS_SIGN(T) \
