@@ -37,19 +37,26 @@ _LABELS = {
 _EQUAL_ERRORS = 1.2
 
 
-def start(name: str, argv: Sequence[str], arguments: argparse.Namespace) -> Report:
-    """A report without cells."""
+def header(name: str, argv: Sequence[str], commit: str | None) -> Report:
+    """What every result says about the run."""
     return {
         "benchmark": name,
         "command": _command(name, argv),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "machine": _machine(),
-        "versions": _versions(arguments.commit),
+        "versions": _versions(commit),
         "environment": {
             name: os.environ[name]
             for name in ("XLA_FLAGS", "XLA_PYTHON_CLIENT_PREALLOCATE", "JAX_PLATFORMS")
             if name in os.environ
         },
+    }
+
+
+def start(name: str, argv: Sequence[str], arguments: argparse.Namespace) -> Report:
+    """A report without cells."""
+    return {
+        **header(name, argv, arguments.commit),
         "backend": arguments.backend,
         "order": arguments.order,
         "kernel_cache": _kernel_cache(arguments.cache_dir),

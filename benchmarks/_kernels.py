@@ -1,0 +1,153 @@
+"""Kernels alone: compiled by NVRTC, launched through the driver, timed by CUDA events."""
+
+import contextlib
+import ctypes
+import importlib
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from gradsolve._fused.cuda import CudaKernel
+from gradsolve._fused.unit import Unit
+
+
+def checked(answer: tuple[Any, ...]) -> Any:
+    """The value of a call of the driver or of the compiler, which must have succeeded."""
+    code, *values = answer
+    if int(code) != 0:
+        raise RuntimeError(f"CUDA answered {code!r}.")
+    return values[0] if values else None
+
+
+def compile_cuda(source: str, architecture: str, options: Sequence[str]) -> bytes:
+    """A CUDA binary, by the compiler's own defaults."""
+    nvrtc = importlib.import_module("cuda.bindings.nvrtc")
+    words = ["--std=c++17", f"--gpu-architecture={architecture}", *options]
+    program = checked(nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], []))
+    (code,) = nvrtc.nvrtcCompileProgram(program, len(words), [word.encode() for word in words])
+    if int(code) != 0:
+        log = bytearray(checked(nvrtc.nvrtcGetProgramLogSize(program)))
+        checked(nvrtc.nvrtcGetProgramLog(program, log))
+        raise RuntimeError(bytes(log).rstrip(b"\0").decode())
+    cubin = bytearray(checked(nvrtc.nvrtcGetCUBINSize(program)))
+    checked(nvrtc.nvrtcGetCUBIN(program, cubin))
+    return bytes(cubin)
+
+
+class Gpu:
+    """The first GPU, in the context that JAX uses too, with a stream of its own."""
+
+    def __init__(self) -> None:
+        self.driver = driver = importlib.import_module("cuda.bindings.driver")
+        checked(driver.cuInit(0))
+        device = checked(driver.cuDeviceGet(0))
+        checked(driver.cuCtxSetCurrent(checked(driver.cuDevicePrimaryCtxRetain(device))))
+        self.stream = int(checked(driver.cuStreamCreate(0)))
+
+    def functions(self, cubin: bytes, names: Sequence[str]) -> dict[str, Any]:
+        """The kernels of a binary."""
+        driver = self.driver
+        module = checked(driver.cuModuleLoadData(cubin))
+        return {name: checked(driver.cuModuleGetFunction(module, name.encode())) for name in names}
+
+    def upload(self, array: np.ndarray) -> int:
+        """The address of a copy on the GPU."""
+        array = np.ascontiguousarray(array)
+        address = self.allocate(array.nbytes)
+        checked(self.driver.cuMemcpyHtoD(address, array.ctypes.data, array.nbytes))
+        return address
+
+    def allocate(self, size: int) -> int:
+        return int(checked(self.driver.cuMemAlloc(max(size, 8))))
+
+    def download(self, address: int, shape: Sequence[int], dtype: Any) -> np.ndarray:
+        checked(self.driver.cuStreamSynchronize(self.stream))
+        array = np.empty(shape, dtype)
+        checked(self.driver.cuMemcpyDtoH(array.ctypes.data, address, array.nbytes))
+        return array
+
+    def free(self, addresses: Sequence[int]) -> None:
+        checked(self.driver.cuStreamSynchronize(self.stream))
+        for address in addresses:
+            checked(self.driver.cuMemFree(address))
+
+
+class Launch:
+    """A launch of a kernel that takes one structure, packed as `struct` has it."""
+
+    def __init__(
+        self, gpu: Gpu, function: Any, lanes: int, threads: int, layout: str, words: Sequence[Any]
+    ) -> None:
+        packed = struct.pack(f"={layout}", *words)
+        self._words = ctypes.create_string_buffer(packed, len(packed))
+        self._pointers = (ctypes.c_void_p * 1)(ctypes.addressof(self._words))
+        self._call = gpu.driver.cuLaunchKernel
+        grid = (-(-lanes // threads), 1, 1, threads, 1, 1)
+        self._arguments = (function, *grid, 0, gpu.stream, ctypes.addressof(self._pointers), 0)
+
+    def __call__(self) -> None:
+        checked(self._call(*self._arguments))
+
+
+def event_seconds(driver: Any, stream: int, launch: Callable[[], None], repeats: int) -> float:
+    """Seconds per launch, of many in a row, by events around them."""
+    begin, end = (checked(driver.cuEventCreate(0)) for _ in range(2))
+    launch()
+    checked(driver.cuEventRecord(begin, stream))
+    for _ in range(repeats):
+        launch()
+    checked(driver.cuEventRecord(end, stream))
+    checked(driver.cuEventSynchronize(end))
+    seconds = checked(driver.cuEventElapsedTime(begin, end)) * 1e-3 / repeats
+    for event in (begin, end):
+        checked(driver.cuEventDestroy(event))
+    return seconds
+
+
+class TimedLaunches:
+    """While entered, gradsolve's launches on a GPU are repeated and timed by events.
+
+    To be entered before the first solve, since kernels are told apart when they are made.
+
+    Kernels read their inputs and overwrite their outputs, so repeating them changes nothing. What
+    was timed since `clear` is in `seconds`: for each job the last launch.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.repeats = 20
+        self._jobs: dict[int, str] = {}
+        self._patches = contextlib.ExitStack()
+
+    def clear(self) -> None:
+        self.seconds = {}
+
+    def __enter__(self) -> "TimedLaunches":
+        make, launch = CudaKernel.__init__, CudaKernel.launch
+        driver = importlib.import_module("cuda.bindings.driver")
+
+        def timed_make(kernel: CudaKernel, unit: Unit, architecture: str) -> None:
+            make(kernel, unit, architecture)
+            self._jobs[id(kernel)] = unit.job
+
+        def timed_launch(kernel: CudaKernel, context: Any, arguments: bytes, lanes: int) -> None:
+            stream = driver.CUstream(context.stream)
+            checked(driver.cuCtxPushCurrent(checked(driver.cuStreamGetCtx(stream))))
+            try:
+                once = lambda: launch(kernel, context, arguments, lanes)
+                seconds = event_seconds(driver, context.stream, once, self.repeats)
+            finally:
+                checked(driver.cuCtxPopCurrent())
+            self.seconds[self._jobs[id(kernel)]] = seconds
+
+        # Events cannot be waited for while XLA records a graph: `repeatable`.
+        changes = {"__init__": timed_make, "launch": timed_launch, "repeatable": False}
+        for name, value in changes.items():
+            self._patches.enter_context(mock.patch.object(CudaKernel, name, value))
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._patches.close()
