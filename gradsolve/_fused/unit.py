@@ -24,6 +24,8 @@ _RESIDENT_ENTRIES = 16
 _RESIDENT_IN_ALL = 48
 # A function of more operations than this is called, not repeated in every stage.
 _INLINED_OPERATIONS = 400
+# On a CPU loops over the components are unrolled while all stages together have this many values.
+_UNROLLED_VALUES = 64
 
 _LANE_TYPES = {
     "bool": "Mask",
@@ -294,10 +296,12 @@ class _Writer:
             f"static constexpr int wanted_begin[{len(self._wanted_begin)}] = {{{begin}}};",
             *[f"static constexpr bool {name} = {str(on).lower()};" for name, on in flags.items()],
         ]
+        stages = self._tableau.stages + len(self._tableau.dense.extra_a)
         text = "\n".join(
             [
                 f"// The {job} kernel of a system with {self._dim} components. Generated.",
                 f"#define GS_REAL_BITS {8 * self._dtype.itemsize}",
+                f"#define GS_UNROLLED {max(1, _UNROLLED_VALUES // stages)}",
                 '#include "gs/math.h"',
                 *(['#include "gs/power.h"'] if job == "record" else []),
                 f'#include "gs/{job}.h"',
@@ -319,8 +323,7 @@ class _Writer:
                 "",
             ]
         )
-        steps = self._tableau.stages + len(self._tableau.dense.extra_a)
-        return Unit(job, text, num_leaves, self._num_wanted, entries, operations * steps)
+        return Unit(job, text, num_leaves, self._num_wanted, entries, operations * stages)
 
 
 def _per_output(

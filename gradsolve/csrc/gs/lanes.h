@@ -90,7 +90,13 @@ GS_FN void static_for_down(F&& f) {
 }
 
 // A loop over the components of a state: unrolled, so that they live in registers, if they are few.
+// A CPU has few registers, and unrolled code takes long to compile: there the limit depends on the
+// number of stages, and a unit says it.
+#if GS_CUDA || !defined(GS_UNROLLED)
 constexpr int kMaxUnrolled = 16;
+#else
+constexpr int kMaxUnrolled = GS_UNROLLED;
+#endif
 
 template <int N, class F>
 GS_FN void for_each(F&& f) {
@@ -353,25 +359,39 @@ GS_FN Pack<T> map(F&& f, Pack<T> x, Pack<T> y) {
   return out;
 }
 
-// The compiler turns these loops over the lanes into one vector instruction.
-GS_FN F64 fma(F64 a, F64 b, F64 c) {
+// One vector instruction. Compilers have different names for it; where none is known, a loop over
+// the lanes becomes the same instruction, only more slowly while compiling.
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__aarch64__)
+GS_FN F64 fma(F64 a, F64 b, F64 c) {
+#if __has_builtin(__builtin_elementwise_fma)
+  return F64(__builtin_elementwise_fma(a.v, b.v, c.v));
+#elif __has_builtin(__builtin_ia32_vfmaddpd256) && GS_LANES == 4
+  return F64(__builtin_ia32_vfmaddpd256(a.v, b.v, c.v));
+#elif __has_builtin(__builtin_ia32_vfmaddpd512_mask) && defined(__AVX512F__) && GS_LANES == 8
+  return F64(__builtin_ia32_vfmaddpd512_mask(a.v, b.v, c.v, -1, 4));
+#else
   F64 out;
   for (int l = 0; l < GS_LANES; ++l) out.v[l] = __builtin_fma(a.v[l], b.v[l], c.v[l]);
   return out;
-#else
-  return a * b + c;
 #endif
 }
 GS_FN F32 fma(F32 a, F32 b, F32 c) {
-#if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__aarch64__)
+#if __has_builtin(__builtin_elementwise_fma)
+  return F32(__builtin_elementwise_fma(a.v, b.v, c.v));
+#elif __has_builtin(__builtin_ia32_vfmaddps256) && GS_LANES == 8
+  return F32(__builtin_ia32_vfmaddps256(a.v, b.v, c.v));
+#elif __has_builtin(__builtin_ia32_vfmaddps512_mask) && defined(__AVX512F__) && GS_LANES == 16
+  return F32(__builtin_ia32_vfmaddps512_mask(a.v, b.v, c.v, -1, 4));
+#else
   F32 out;
   for (int l = 0; l < GS_LANES; ++l) out.v[l] = __builtin_fmaf(a.v[l], b.v[l], c.v[l]);
   return out;
-#else
-  return a * b + c;
 #endif
 }
+#else
+GS_FN F64 fma(F64 a, F64 b, F64 c) { return a * b + c; }
+GS_FN F32 fma(F32 a, F32 b, F32 c) { return a * b + c; }
+#endif
 GS_FN F64 sqrt(F64 x) {
   F64 out;
   for (int l = 0; l < GS_LANES; ++l) out.v[l] = __builtin_sqrt(x.v[l]);
