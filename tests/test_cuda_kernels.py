@@ -1,0 +1,120 @@
+"""Kernels for GPUs, compiled where there is none: that they compile, and what they take."""
+
+import functools
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+from jaxtyping import Array
+
+import gradsolve as gs
+from gradsolve._build import build_cubin, cubin_resources
+from tests.helpers import EXPLICIT, Decay, LotkaVolterra
+
+pytest.importorskip("cuda.bindings.nvrtc", reason="needs NVRTC: pip install gradsolve[test]")
+
+_ARCHS = ("sm_80", "sm_89", "sm_90")
+_JOBS = ("record", "replay", "adjoint")
+_TS = jnp.array([0.5, 1.0])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def directory(tmp_path_factory):
+    """An empty cache, so that everything is compiled."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRADSOLVE_CACHE_DIR", str(tmp_path_factory.mktemp("cubins") / "cache"))
+        yield
+
+
+@functools.cache
+def _source_of_method(integrator: Any, job: str) -> str:
+    adaptive = integrator.error_order is not None
+    return gs.kernel_source(
+        Decay(jnp.array(0.5)),
+        jnp.array(1.0),
+        job=job,
+        ts=_TS,
+        integrator=integrator,
+        controller=gs.PIDController(1e-6, 1e-9) if adaptive else gs.ConstantStep(0.1),
+        backend=gs.CUDA(),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("integrator", EXPLICIT, ids=repr)
+@pytest.mark.parametrize("arch", _ARCHS)
+def test_every_method_compiles(integrator, arch):
+    for job in _JOBS:
+        kernels = cubin_resources(build_cubin(_source_of_method(integrator, job), arch))
+        assert set(kernels) == ({"gs_kernel", "gs_reduce"} if job == "adjoint" else {"gs_kernel"})
+
+
+class Lorenz(gs.ODESystem):
+    sigma: Array
+    rho: Array
+    beta: Array
+
+    def vector_field(self, t, y):
+        x, y, z = y
+        return jnp.stack([self.sigma * (y - x), x * (self.rho - z) - y, x * y - self.beta * z])
+
+
+class Repressilator(gs.ODESystem):
+    """Three genes, each of which represses the next one: messengers and proteins."""
+
+    alpha: Array
+    leak: Array
+    hill: Array
+    beta: Array
+
+    def vector_field(self, t, y):
+        messenger, protein = y[:3], y[3:]
+        repression = self.alpha / (1 + jnp.roll(protein, 1) ** self.hill)
+        return jnp.concatenate(
+            [self.leak + repression - messenger, self.beta * (messenger - protein)]
+        )
+
+
+_SYSTEMS = {
+    "Lorenz": (Lorenz, (10.0, 28.0, 8 / 3), 3),
+    "LotkaVolterra": (LotkaVolterra, (0.55, 0.028, 0.80, 0.024), 2),
+    "Repressilator": (Repressilator, (216.0, 0.2, 2.0, 5.0), 6),
+}
+_SPILLING = [("Repressilator", "float64", "adjoint", True)]
+
+
+def _resource_cases():
+    for name in _SYSTEMS:
+        for dtype in ("float32", "float64"):
+            for job in _JOBS:
+                for outputs in (False, True):
+                    case = (name, dtype, job, outputs)
+                    reason = "the stages of six states and their cotangents exceed 255 registers"
+                    marks = [pytest.mark.xfail(strict=True, reason=reason)]
+                    yield pytest.param(*case, marks=marks if case in _SPILLING else [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "dtype", "job", "outputs"), list(_resource_cases()))
+def test_small_systems_stay_in_registers(name, dtype, job, outputs):
+    system, values, dim = _SYSTEMS[name]
+    source = gs.kernel_source(
+        system(*(jnp.asarray(value, dtype) for value in values)),
+        jnp.ones(dim, dtype),
+        job=job,
+        ts=_TS if outputs else None,
+        integrator=gs.Tsit5(),
+        controller=gs.PIDController(1e-6, 1e-9),
+        backend=gs.CUDA(),
+    )
+    resources = cubin_resources(build_cubin(source, "sm_90"))
+    assert {kernel: taken.local_bytes for kernel, taken in resources.items()} == dict.fromkeys(
+        resources, 0
+    )
+
+
+@pytest.mark.parametrize("arch", [arch for arch in _ARCHS if arch != "sm_90"])
+def test_recording_stays_in_registers_on_older_gpus(arch):
+    system, values, dim = _SYSTEMS["Lorenz"]
+    source = gs.kernel_source(system(*values), jnp.ones(dim), ts=_TS, backend=gs.CUDA())
+    assert cubin_resources(build_cubin(source, arch))["gs_kernel"].local_bytes == 0
