@@ -1,6 +1,7 @@
 """Translation units: the text of one kernel with everything that is particular to a problem."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +27,14 @@ _RESIDENT_IN_ALL = 48
 _INLINED_OPERATIONS = 400
 # On a CPU loops over the components are unrolled while all stages together have this many values.
 _UNROLLED_VALUES = 64
+
+# From so many operations on a function is long straight-line code, for which an optimising compiler
+# takes minutes and gains little.
+_LARGE = 2000
+_LESS_OPTIMISED = """\
+#if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC_RTC__)
+#pragma GCC optimize("O1")
+#endif"""
 
 _LANE_TYPES = {
     "bool": "Mask",
@@ -139,6 +148,7 @@ class _Writer:
         self._names = _unique([identifier(name) for name in program.leaf_names])
         self._members: list[str] = []
         self._num_wanted = 0
+        self._largest = 0
         self._wanted_begin = [0]
 
         entries = sorted({entry for function in functions for entry in function.leaf_entries()})
@@ -152,7 +162,8 @@ class _Writer:
             if len(used) <= min(_RESIDENT_ENTRIES, room):
                 self._resident[leaf] = used
                 room -= len(used)
-        self._views = sorted(arrays | {leaf for leaf in per_leaf if leaf not in self._resident})
+        self._in_memory = [leaf for leaf in per_leaf if leaf not in self._resident]
+        self._views = sorted(arrays)
 
     # ---- Members of the problem ------------------------------------------------------------------
 
@@ -169,7 +180,7 @@ class _Writer:
         """Pulls a cotangent of `dy` back; those of the leaves are accumulated."""
         self._num_wanted = len(wanted)
         for struct in wanted:
-            size = int(np.prod(struct.shape, dtype=np.int64))
+            size = math.prod(struct.shape)
             self._wanted_begin.append(self._wanted_begin[-1] + size)
         sinks = [[Sink(f"ct_y[{i}]") for i in range(self._dim)]]
         if with_time:
@@ -234,9 +245,10 @@ class _Writer:
             function,
             argument=lambda name, index: name if index is None else f"{name}[{index}]",
             leaf_entry=self._leaf_entry,
-            leaf_array=lambda leaf: f"p.{self._names[leaf]}",
+            leaf_array=lambda leaf: f"p.{self._names[leaf]}_array",
             sinks=sinks,
         )
+        self._largest = max(self._largest, function.operations)
         kind = "GS_FN" if function.operations <= _INLINED_OPERATIONS else "GS_NOINLINE"
         self._members.append(f"{kind} static void {name}({signature}) {{\n{body}}}\n")
 
@@ -244,6 +256,14 @@ class _Writer:
         if leaf not in self._resident:
             return f"p.{self._names[leaf]}[{entry}]"
         return f"p.{self._resident_name(leaf, entry)}"
+
+    def _kind(self, leaf: int) -> str:
+        """The lane type and the stored type of a leaf."""
+        dtype = np.dtype(self._structs[leaf].dtype).name
+        return f"{_LANE_TYPES[dtype]}, {_STORED_TYPES[dtype]}"
+
+    def _size(self, leaf: int) -> int:
+        return math.prod(self._structs[leaf].shape)
 
     def _resident_name(self, leaf: int, entry: int) -> str:
         name = self._names[leaf]
@@ -255,17 +275,19 @@ class _Writer:
         """The leaves as the functions see them."""
         members, loads = [], []
         for leaf, used in self._resident.items():
-            dtype = np.dtype(self._structs[leaf].dtype).name
-            kind = _LANE_TYPES[dtype]
-            view = f"gs::LeafView<{kind}, {_STORED_TYPES[dtype]}>(leaves[{leaf}], lanes)"
+            kind = self._kind(leaf)
+            view = f"gs::LeafView<{kind}>(leaves[{leaf}], lanes)"
             for entry in used:
                 name = self._resident_name(leaf, entry)
-                members.append(f"  {kind} {name};")
+                members.append(f"  {kind.partition(',')[0]} {name};")
                 loads.append(f"{name}({view}[{entry}])")
+        for leaf in self._in_memory:
+            name, kind, size = self._names[leaf], self._kind(leaf), self._size(leaf)
+            members.append(f"  gs::LeafEntries<{kind}, {size}> {name};")
+            loads.append(f"{name}(leaves[{leaf}], lanes)")
         for leaf in self._views:
-            dtype = np.dtype(self._structs[leaf].dtype).name
-            name = self._names[leaf] if leaf not in self._resident else f"{self._names[leaf]}_all"
-            members.append(f"  gs::LeafView<{_LANE_TYPES[dtype]}, {_STORED_TYPES[dtype]}> {name};")
+            name, kind = f"{self._names[leaf]}_array", self._kind(leaf)
+            members.append(f"  gs::LeafView<{kind}> {name};")
             loads.append(f"{name}(leaves[{leaf}], lanes)")
         initialisers = "".join(
             f"\n      {':' if i == 0 else ','} {load}" for i, load in enumerate(loads)
@@ -302,6 +324,7 @@ class _Writer:
                 f"// The {job} kernel of a system with {self._dim} components. Generated.",
                 f"#define GS_REAL_BITS {8 * self._dtype.itemsize}",
                 f"#define GS_UNROLLED {max(1, _UNROLLED_VALUES // stages)}",
+                *([_LESS_OPTIMISED] if self._largest > _LARGE else []),
                 '#include "gs/math.h"',
                 *(['#include "gs/power.h"'] if job == "record" else []),
                 f'#include "gs/{job}.h"',

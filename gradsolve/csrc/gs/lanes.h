@@ -573,9 +573,31 @@ struct LeafView {
       : data(static_cast<const S*>(leaf.data)), lanes(where), per_lane(leaf.per_lane != 0) {}
 
   GS_FN T operator[](int64_t entry) const {
+#if GS_LANES == 1
+    return static_cast<T>(data[per_lane ? entry * lanes.total + lanes.first : entry]);
+#else
     return per_lane ? load<T>(data, entry, lanes) : T(static_cast<scalar_of<T>>(data[entry]));
+#endif
   }
 };
+
+// A leaf of Size entries, all of which are read at fixed places. A CPU reads it once, so that what a
+// field of a thousand weights compiles to has no branches; a GPU reads it where it is used.
+#if GS_CUDA
+template <class T, class S, int Size>
+using LeafEntries = LeafView<T, S>;
+#else
+template <class T, class S, int Size>
+struct LeafEntries {
+  T entries[Size];
+
+  GS_NOINLINE LeafEntries(const LeafArgument& leaf, const Lanes& where) {
+    const LeafView<T, S> view(leaf, where);
+    for (int i = 0; i < Size; ++i) entries[i] = view[i];
+  }
+  GS_FN T operator[](int entry) const { return entries[entry]; }
+};
+#endif
 
 // A leaf entry whose index differs from lane to lane.
 template <class T, class S, class I>
