@@ -62,16 +62,33 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
   const int32_t rows = highest_in_warp(mesh.num_steps);
   // States of the rows from here on need no segment any more.
   [[maybe_unused]] int32_t segment_end = rows;
+  // What the next row needs is read one row ahead, while the present one is computed.
+  Real ahead_from, ahead_y[dim], ahead_to(0);
+  const auto read_ahead = [&](int32_t row) GS_LAMBDA {
+    ahead_from = mesh.start(row);
+    if constexpr (!P::with_segments) {
+      for_each<dim>([&](auto c) GS_LAMBDA {
+        ahead_y[c] = load<Real>(a.checkpoints, static_cast<int64_t>(row) * dim + c, lanes);
+      });
+    }
+  };
+  if (rows > 0) {
+    ahead_to = mesh.finish(rows - 1);
+    read_ahead(rows - 1);
+  }
   for (int32_t row = rows - 1; row >= 0; --row) {
     const Mask taken = mesh.takes(row) & lanes.valid;
-    const Scalar* states = a.checkpoints;
-    int32_t block = row;
+    const Real from = ahead_from, to = ahead_to;
+    Real y[dim];
+    for_each<dim>([&](auto c) GS_LAMBDA { y[c] = ahead_y[c]; });
+    ahead_to = from;  // where one step starts, the one before ends
+    if (row > 0) read_ahead(row - 1);
     if constexpr (P::with_segments) {
       const int32_t first = row / every * every;
       if (first < segment_end) {
         // Re-integrates the steps after a checkpoint.
         segment_end = first;
-        Real y[dim], k[Method::all_stages][dim];
+        Real k[Method::all_stages][dim];
         for_each<dim>([&](auto c) GS_LAMBDA {
           y[c] = load<Real>(a.checkpoints, static_cast<int64_t>(first / every) * dim + c, lanes);
         });
@@ -80,20 +97,20 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
             store(a.segment, static_cast<int64_t>(inner - first) * dim + c, lanes, y[c]);
           });
           if (inner < row && any(mesh.takes(inner))) {
-            const Real from = mesh.start(inner), to = mesh.finish(inner);
+            const Real begin = mesh.start(inner), end = mesh.finish(inner);
             Real y1[dim];
-            Method::first_stage(p, from, y, k[0]);
-            Method::step(p, from, to, y, k, y1);
+            Method::first_stage(p, begin, y, k[0]);
+            Method::step(p, begin, end, y, k, y1);
             const Mask moves = mesh.takes(inner);
             for_each<dim>([&](auto c) GS_LAMBDA { y[c] = select(moves, y1[c], y[c]); });
           }
         }
       }
-      states = a.segment;
-      block = row - first;
+      for_each<dim>([&](auto c) GS_LAMBDA {
+        y[c] = load<Real>(a.segment, static_cast<int64_t>(row - first) * dim + c, lanes);
+      });
     }
 
-    const Real from = mesh.start(row), to = mesh.finish(row);
     Mask live(false);
     for_each<dim>([&](auto c) GS_LAMBDA { live = live | (ct[c] != Real(0)); });
     const Real begin = mesh.direction * from;
@@ -105,10 +122,7 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
     if (!any(live)) continue;
     const bool outputs_here = any(due);
 
-    Real y[dim], at[Method::all_stages][dim], k[Method::all_stages][dim];
-    for_each<dim>([&](auto c) GS_LAMBDA {
-      y[c] = load<Real>(states, static_cast<int64_t>(block) * dim + c, lanes);
-    });
+    Real at[Method::all_stages][dim], k[Method::all_stages][dim];
     Method::adj_forward(p, from, to, y, outputs_here, at, k);
 
     Real lambda[dim];

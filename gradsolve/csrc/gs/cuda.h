@@ -20,6 +20,7 @@ constexpr int kMaxBlock = 128;
 __device__ __forceinline__ Lanes lanes_by_steps(const int32_t* num_steps, int64_t total) {
   if (blockDim.x <= 32) return lanes_of_this_thread(total);
   __shared__ int32_t steps[kMaxBlock], order[kMaxBlock];
+  __shared__ int32_t rows_as_they_are[kMaxBlock / 32], rows_sorted[kMaxBlock / 32];
   const int own_place = threadIdx.x, size = blockDim.x;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * size;
   const int32_t own = first + own_place < total ? num_steps[first + own_place] : -1;
@@ -31,8 +32,23 @@ __device__ __forceinline__ Lanes lanes_by_steps(const int32_t* num_steps, int64_
     rank += other > own || (other == own && place < own_place);
   }
   order[rank] = own_place;
+  // The rows that the warps walk, as they are and sorted. Neighbours in memory stay together unless
+  // sorting is worth it.
+  int32_t longest = own;
+  for (int offset = 16; offset > 0; offset /= 2) {
+    const int32_t other = __shfl_xor_sync(0xffffffffu, longest, offset);
+    longest = other > longest ? other : longest;
+  }
+  if (own_place % 32 == 0) rows_as_they_are[own_place / 32] = longest;
+  if (rank % 32 == 0) rows_sorted[rank / 32] = own;
   __syncthreads();
-  return lanes_from(first + order[own_place], total);
+  int32_t as_they_are = 0, sorted = 0;
+  for (int warp = 0; warp < size / 32; ++warp) {
+    as_they_are += rows_as_they_are[warp];
+    sorted += rows_sorted[warp];
+  }
+  const bool worth_it = 8 * sorted < 7 * as_they_are;
+  return lanes_from(first + (worth_it ? order[own_place] : own_place), total);
 }
 
 template <class P>

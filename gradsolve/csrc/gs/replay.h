@@ -24,10 +24,11 @@ GS_FN void replay(const ReplayArguments<P::num_leaves>& a, const Lanes& lanes) {
   if constexpr (P::Tableau::fsal) Method::first_stage(p, mesh.start(0), y, k[0]);
 
   const int32_t rows = highest(mesh.num_steps);
-  Real from = mesh.start(0);
+  // Times are read one row ahead.
+  Real from = mesh.start(0), to = mesh.finish(0);
   for (int32_t row = 0; row < rows; ++row) {
     const Mask taken = mesh.takes(row) & lanes.valid;
-    const Real to = mesh.finish(row);
+    const Real ahead = mesh.finish(row + 1);
     if (a.checkpoints != nullptr && row % every == 0) {
       store_state_rows<dim>(taken, a.checkpoints, I32(row / every), lanes, y);
     }
@@ -44,6 +45,7 @@ GS_FN void replay(const ReplayArguments<P::num_leaves>& a, const Lanes& lanes) {
       });
     }
     from = to;
+    to = ahead;
   }
 
   if constexpr (P::with_outputs) fill_outputs<P>(outputs, a.ys, next_output);
