@@ -13,11 +13,11 @@ namespace gs {
 
 namespace scalar {
 
-#define GS_LIBM1(name)                                   \
-  GS_FN double name(double x) { return ::name(x); }      \
+#define GS_LIBM1(name)                              \
+  GS_FN double name(double x) { return ::name(x); } \
   GS_FN float name(float x) { return ::name##f(x); }
-#define GS_LIBM2(name)                                                \
-  GS_FN double name(double x, double y) { return ::name(x, y); }      \
+#define GS_LIBM2(name)                                           \
+  GS_FN double name(double x, double y) { return ::name(x, y); } \
   GS_FN float name(float x, float y) { return ::name##f(x, y); }
 
 GS_LIBM1(acos)
@@ -277,14 +277,18 @@ GS_FN T reduce_precision(T x) {
 
 // ---- Lane by lane ------------------------------------------------------------------------------
 
-#define GS_FLOAT1(name)                                                                        \
-  GS_FN F32 name(F32 x) { return map([](float a) GS_LAMBDA { return scalar::name(a); }, x); }  \
-  GS_FN F64 name(F64 x) { return map([](double a) GS_LAMBDA { return scalar::name(a); }, x); }
-#define GS_FLOAT2(name)                                                               \
-  GS_FN F32 name(F32 x, F32 y) {                                                      \
-    return map([](float a, float b) GS_LAMBDA { return scalar::name(a, b); }, x, y);  \
-  }                                                                                   \
-  GS_FN F64 name(F64 x, F64 y) {                                                      \
+#define GS_FLOAT1(name)                                                \
+  GS_FN F32 name(F32 x) {                                              \
+    return map([](float a) GS_LAMBDA { return scalar::name(a); }, x);  \
+  }                                                                    \
+  GS_FN F64 name(F64 x) {                                              \
+    return map([](double a) GS_LAMBDA { return scalar::name(a); }, x); \
+  }
+#define GS_FLOAT2(name)                                                                \
+  GS_FN F32 name(F32 x, F32 y) {                                                       \
+    return map([](float a, float b) GS_LAMBDA { return scalar::name(a, b); }, x, y);   \
+  }                                                                                    \
+  GS_FN F64 name(F64 x, F64 y) {                                                       \
     return map([](double a, double b) GS_LAMBDA { return scalar::name(a, b); }, x, y); \
   }
 
@@ -329,26 +333,34 @@ GS_FLOAT2(pow)
 #undef GS_FLOAT1
 #undef GS_FLOAT2
 
-GS_FN F32 round_away(F32 x) { return map([](float a) GS_LAMBDA { return scalar::round(a); }, x); }
-GS_FN F64 round_away(F64 x) { return map([](double a) GS_LAMBDA { return scalar::round(a); }, x); }
-GS_FN F32 round_even(F32 x) { return map([](float a) GS_LAMBDA { return scalar::rint(a); }, x); }
-GS_FN F64 round_even(F64 x) { return map([](double a) GS_LAMBDA { return scalar::rint(a); }, x); }
+GS_FN F32 round_away(F32 x) {
+  return map([](float a) GS_LAMBDA { return scalar::round(a); }, x);
+}
+GS_FN F64 round_away(F64 x) {
+  return map([](double a) GS_LAMBDA { return scalar::round(a); }, x);
+}
+GS_FN F32 round_even(F32 x) {
+  return map([](float a) GS_LAMBDA { return scalar::rint(a); }, x);
+}
+GS_FN F64 round_even(F64 x) {
+  return map([](double a) GS_LAMBDA { return scalar::rint(a); }, x);
+}
 
 #define GS_INTEGERS(define) define(I32) define(I64) define(U32) define(U64)
 #define GS_ALL_NUMBERS(define) GS_INTEGERS(define) define(F32) define(F64)
 
-#define GS_DIVIDE(T)                                                                         \
-  GS_FN T divide(T x, T y) {                                                                 \
-    using S = scalar_of<T>;                                                                  \
-    return map([](S a, S b) GS_LAMBDA { return scalar::divide(a, b); }, x, y);               \
-  }                                                                                          \
-  GS_FN T remainder(T x, T y) {                                                              \
-    using S = scalar_of<T>;                                                                  \
-    return map([](S a, S b) GS_LAMBDA { return scalar::remainder(a, b); }, x, y);            \
-  }                                                                                          \
-  GS_FN T mulhi(T x, T y) {                                                                  \
-    using S = scalar_of<T>;                                                                  \
-    return map([](S a, S b) GS_LAMBDA { return scalar::mulhi(a, b); }, x, y);                \
+#define GS_DIVIDE(T)                                                              \
+  GS_FN T divide(T x, T y) {                                                      \
+    using S = scalar_of<T>;                                                       \
+    return map([](S a, S b) GS_LAMBDA { return scalar::divide(a, b); }, x, y);    \
+  }                                                                               \
+  GS_FN T remainder(T x, T y) {                                                   \
+    using S = scalar_of<T>;                                                       \
+    return map([](S a, S b) GS_LAMBDA { return scalar::remainder(a, b); }, x, y); \
+  }                                                                               \
+  GS_FN T mulhi(T x, T y) {                                                       \
+    using S = scalar_of<T>;                                                       \
+    return map([](S a, S b) GS_LAMBDA { return scalar::mulhi(a, b); }, x, y);     \
   }
 GS_INTEGERS(GS_DIVIDE)
 #undef GS_DIVIDE
@@ -361,13 +373,13 @@ GS_FN F64 remainder(F64 x, F64 y) {
   return map([](double a, double b) GS_LAMBDA { return scalar::fmod(a, b); }, x, y);
 }
 
-#define GS_BITS(T, Unsigned)                                                      \
-  GS_FN T clz(T x) {                                                              \
-    using S = scalar_of<T>;                                                       \
-    return map([](S a) GS_LAMBDA { return S(scalar::clz(Unsigned(a))); }, x);     \
-  }                                                                               \
-  GS_FN T population_count(T x) {                                                 \
-    using S = scalar_of<T>;                                                       \
+#define GS_BITS(T, Unsigned)                                                               \
+  GS_FN T clz(T x) {                                                                       \
+    using S = scalar_of<T>;                                                                \
+    return map([](S a) GS_LAMBDA { return S(scalar::clz(Unsigned(a))); }, x);              \
+  }                                                                                        \
+  GS_FN T population_count(T x) {                                                          \
+    using S = scalar_of<T>;                                                                \
     return map([](S a) GS_LAMBDA { return S(scalar::population_count(Unsigned(a))); }, x); \
   }
 GS_BITS(I32, uint32_t)
@@ -420,8 +432,8 @@ GS_FN To truncate(From x) {
   constexpr bool is_signed = S(-1) < S(0);
   // Powers of two, which floats of either width represent.
   constexpr R limit = static_cast<R>(uint64_t(1) << (bits - 1)) * (is_signed ? R(1) : R(2));
-  constexpr S largest = static_cast<S>(is_signed ? (~uint64_t(0) >> (65 - bits))
-                                                 : (~uint64_t(0) >> (64 - bits)));
+  constexpr S largest =
+      static_cast<S>(is_signed ? (~uint64_t(0) >> (65 - bits)) : (~uint64_t(0) >> (64 - bits)));
   constexpr S smallest = is_signed ? static_cast<S>(-largest - 1) : S(0);
   const Mask above = x >= From(limit);
   const Mask below = is_signed ? x < From(-limit) : x <= From(R(-1));
@@ -430,24 +442,24 @@ GS_FN To truncate(From x) {
 }
 
 // Shifts by as many bits as there are, or more, move everything out.
-#define GS_SHIFTS(T, Unsigned, Signed)                                                        \
-  GS_FN T shift_left(T x, T n) {                                                              \
-    constexpr int bits = 8 * sizeof(scalar_of<T>);                                            \
-    const Mask less = convert<Unsigned>(n) < Unsigned(bits);                                  \
-    const Unsigned count = select(less, convert<Unsigned>(n), Unsigned(0));                   \
-    return convert<T>(select(less, convert<Unsigned>(x) << count, Unsigned(0)));              \
-  }                                                                                           \
-  GS_FN T shift_right_logical(T x, T n) {                                                     \
-    constexpr int bits = 8 * sizeof(scalar_of<T>);                                            \
-    const Mask less = convert<Unsigned>(n) < Unsigned(bits);                                  \
-    const Unsigned count = select(less, convert<Unsigned>(n), Unsigned(0));                   \
-    return convert<T>(select(less, convert<Unsigned>(x) >> count, Unsigned(0)));              \
-  }                                                                                           \
-  GS_FN T shift_right_arithmetic(T x, T n) {                                                  \
-    constexpr int bits = 8 * sizeof(scalar_of<T>);                                            \
-    const Mask less = convert<Unsigned>(n) < Unsigned(bits);                                  \
-    const Signed count = select(less, convert<Signed>(n), Signed(bits - 1));                  \
-    return convert<T>(convert<Signed>(x) >> count);                                           \
+#define GS_SHIFTS(T, Unsigned, Signed)                                           \
+  GS_FN T shift_left(T x, T n) {                                                 \
+    constexpr int bits = 8 * sizeof(scalar_of<T>);                               \
+    const Mask less = convert<Unsigned>(n) < Unsigned(bits);                     \
+    const Unsigned count = select(less, convert<Unsigned>(n), Unsigned(0));      \
+    return convert<T>(select(less, convert<Unsigned>(x) << count, Unsigned(0))); \
+  }                                                                              \
+  GS_FN T shift_right_logical(T x, T n) {                                        \
+    constexpr int bits = 8 * sizeof(scalar_of<T>);                               \
+    const Mask less = convert<Unsigned>(n) < Unsigned(bits);                     \
+    const Unsigned count = select(less, convert<Unsigned>(n), Unsigned(0));      \
+    return convert<T>(select(less, convert<Unsigned>(x) >> count, Unsigned(0))); \
+  }                                                                              \
+  GS_FN T shift_right_arithmetic(T x, T n) {                                     \
+    constexpr int bits = 8 * sizeof(scalar_of<T>);                               \
+    const Mask less = convert<Unsigned>(n) < Unsigned(bits);                     \
+    const Signed count = select(less, convert<Signed>(n), Signed(bits - 1));     \
+    return convert<T>(convert<Signed>(x) >> count);                              \
   }
 GS_SHIFTS(I32, U32, I32)
 GS_SHIFTS(U32, U32, I32)

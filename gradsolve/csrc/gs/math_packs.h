@@ -2,8 +2,8 @@
 //
 // Included by math.h if GS_LANES > 1. Each result is within two units of the last place, subnormal
 // numbers and special values included (tests/test_lowering_math.py). The constants are those of
-// fdlibm (Sun Microsystems, 1993) and of its successors for floats. Where the arguments of some lane
-// are extreme, the functions of the C library take over, lane by lane.
+// fdlibm (Sun Microsystems, 1993) and of its successors for floats. Where the arguments of some
+// lane are extreme, the functions of the C library take over, lane by lane.
 
 #pragma once
 
@@ -88,9 +88,9 @@ GS_FN Exponential<F64, I64> exponential(F64 x) {
   const F64 a = fma(n, F64(-6.93147180369123816490e-01), x);  // exact
   const F64 r = fma(n, F64(-1.90821492927058770002e-10), a);
   const F64 r_low = fma(n, F64(-1.90821492927058770002e-10), a - r);
-  const F64 q = horner(r, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040,
-                       1.0 / 40320, 1.0 / 362880, 1.0 / 3628800, 1.0 / 39916800,
-                       1.0 / 479001600, 1.0 / 6227020800.0);
+  const F64 q =
+      horner(r, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040, 1.0 / 40320,
+             1.0 / 362880, 1.0 / 3628800, 1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800.0);
   const F64 rest = r * r * q;
   out.high = r + rest;
   out.low = ((r - out.high) + rest) + r_low;
@@ -230,10 +230,10 @@ GS_FN Split32 split(F32 x) {
 GS_FN F64 log_finite(F64 x, F64 correction) {
   const Split64 parts = split(x);
   const F64 f = parts.f, s = f / (F64(2.0) + f), z = s * s, half = F64(0.5) * f * f;
-  const F64 r = z * horner(z, 6.666666666666735130e-01, 3.999999999940941908e-01,
-                           2.857142874366239149e-01, 2.222219843214978396e-01,
-                           1.818357216161805012e-01, 1.531383769920937332e-01,
-                           1.479819860511658591e-01);
+  const F64 r =
+      z * horner(z, 6.666666666666735130e-01, 3.999999999940941908e-01, 2.857142874366239149e-01,
+                 2.222219843214978396e-01, 1.818357216161805012e-01, 1.531383769920937332e-01,
+                 1.479819860511658591e-01);
   const F64 low = fma(parts.k, F64(1.90821492927058770002e-10), correction);
   return parts.k * F64(6.93147180369123816490e-01) - ((half - fma(s, half + r, low)) - f);
 }
@@ -262,16 +262,16 @@ GS_FN F32 log(F32 x) { return detail::log_ends(x, detail::log_finite(x, F32(0.0f
 // log(1 + x) = log(u) + (x - (u - 1)) / u, where u is 1 + x after rounding.
 GS_PACK_FN F64 log1p(F64 x) {
   const F64 u = F64(1.0) + x;
-  const F64 value = detail::log_ends(u, detail::log_finite(u, F64(0.0)) +
-                                            select(u > F64(1e300), F64(0.0),
-                                                   (x - (u - F64(1.0))) / u));
+  const F64 value =
+      detail::log_ends(u, detail::log_finite(u, F64(0.0)) +
+                              select(u > F64(1e300), F64(0.0), (x - (u - F64(1.0))) / u));
   return select(u == F64(1.0), x, value);
 }
 GS_PACK_FN F32 log1p(F32 x) {
   const F32 u = F32(1.0f) + x;
-  const F32 value = detail::log_ends(u, detail::log_finite(u, F32(0.0f)) +
-                                            select(u > F32(1e30f), F32(0.0f),
-                                                   (x - (u - F32(1.0f))) / u));
+  const F32 value =
+      detail::log_ends(u, detail::log_finite(u, F32(0.0f)) +
+                              select(u > F32(1e30f), F32(0.0f), (x - (u - F32(1.0f))) / u));
   return select(u == F32(1.0f), x, value);
 }
 
@@ -341,10 +341,18 @@ GS_FN F32 pow(F32 x, F32 y) {
 
 namespace detail {
 
-GS_FN F64 sin_lanes(F64 x) { return map([](double a) GS_LAMBDA { return scalar::sin(a); }, x); }
-GS_FN F32 sin_lanes(F32 x) { return map([](float a) GS_LAMBDA { return scalar::sin(a); }, x); }
-GS_FN F64 cos_lanes(F64 x) { return map([](double a) GS_LAMBDA { return scalar::cos(a); }, x); }
-GS_FN F32 cos_lanes(F32 x) { return map([](float a) GS_LAMBDA { return scalar::cos(a); }, x); }
+GS_FN F64 sin_lanes(F64 x) {
+  return map([](double a) GS_LAMBDA { return scalar::sin(a); }, x);
+}
+GS_FN F32 sin_lanes(F32 x) {
+  return map([](float a) GS_LAMBDA { return scalar::sin(a); }, x);
+}
+GS_FN F64 cos_lanes(F64 x) {
+  return map([](double a) GS_LAMBDA { return scalar::cos(a); }, x);
+}
+GS_FN F32 cos_lanes(F32 x) {
+  return map([](float a) GS_LAMBDA { return scalar::cos(a); }, x);
+}
 
 #if GS_EXACT_FMA
 
@@ -358,9 +366,9 @@ GS_FN F64 sin_shifted(F64 x, int64_t quadrant) {
   const F64 r_low = fma(-turns, F64(-1.4973849048591833e-33),
                         fma(-turns, F64(6.12323399573676603587e-17), a - r));
   const F64 z = r * r;
-  const F64 sine_rest = horner(z, 8.33333333332248946124e-03, -1.98412698298579493134e-04,
-                               2.75573137070700676789e-06, -2.50507602534068634195e-08,
-                               1.58969099521155010221e-10);
+  const F64 sine_rest =
+      horner(z, 8.33333333332248946124e-03, -1.98412698298579493134e-04, 2.75573137070700676789e-06,
+             -2.50507602534068634195e-08, 1.58969099521155010221e-10);
   const F64 cube = z * r;
   const F64 sine = r - ((z * (F64(0.5) * r_low - cube * sine_rest) - r_low) -
                         cube * F64(-1.66666666666666324348e-01));
@@ -381,14 +389,14 @@ GS_FN F32 sin_shifted(F32 x, int64_t quadrant) {
   I64 n;
   const F64 wide = convert<F64>(x);
   const F64 turns = nearest(wide * F64(6.36619772367581382433e-01), n);
-  const F64 r = (wide - turns * F64(1.57079631090164184570e+00)) -
-                turns * F64(1.58932547735281966916e-08);
+  const F64 r =
+      (wide - turns * F64(1.57079631090164184570e+00)) - turns * F64(1.58932547735281966916e-08);
   const F64 z = r * r;
-  const F64 sine = r + r * z * horner(z, -0.166666666416265235595, 0.0083333293858894631756,
-                                      -0.000198393348360966317347, 0.0000027183114939898219064);
+  const F64 sine = r + r * z *
+                           horner(z, -0.166666666416265235595, 0.0083333293858894631756,
+                                  -0.000198393348360966317347, 0.0000027183114939898219064);
   const F64 cosine = F64(1.0) + z * horner(z, -0.499999997251031003120, 0.0416666233237390631894,
-                                           -0.00138867637746099294692,
-                                           0.0000243904487962774090654);
+                                           -0.00138867637746099294692, 0.0000243904487962774090654);
   const I64 q = n + I64(quadrant);
   const F64 value = select((q & I64(1)) != I64(0), cosine, sine);
   return convert<F32>(select((q & I64(2)) != I64(0), -value, value));
