@@ -17,7 +17,14 @@ from tests.helpers import LotkaVolterra
 
 _PROGRAMS = Path(__file__).parent / "csrc"
 _CSRC = Path(gs.__file__).parent / "csrc"
+_PARTS = (  # of other headers
+    pytest.param(
+        "gs/math_packs.h",
+        marks=pytest.mark.xfail(strict=True, reason="uses what math.h defines before including it"),
+    ),
+)
 _HEADERS = sorted(path.relative_to(_CSRC).as_posix() for path in _CSRC.rglob("*.h"))
+_HEADERS = [name for name in _HEADERS if name != "gs/math_packs.h"]
 
 _FLAGS = (
     "-std=c++17",
@@ -63,7 +70,7 @@ def _run(
 
 
 @pytest.mark.parametrize("lanes", [(), ("-DGS_LANES=1",)], ids=["packs", "scalars"])
-@pytest.mark.parametrize("header", [name for name in _HEADERS if name != "gs/cuda.h"])
+@pytest.mark.parametrize("header", [*(name for name in _HEADERS if name != "gs/cuda.h"), *_PARTS])
 def test_header_compiles_alone(header, lanes, compiler, tmp_path):
     source = tmp_path / "alone.cpp"
     source.write_text(f'#include "{header}"\n')

@@ -11,12 +11,12 @@
 
 inline int failures = 0;
 
-#define CHECK(condition)                                                        \
-  do {                                                                          \
-    if (!(condition)) {                                                         \
-      ++failures;                                                               \
+#define CHECK(condition)                                                       \
+  do {                                                                         \
+    if (!(condition)) {                                                        \
+      ++failures;                                                              \
       std::fprintf(stderr, "%s:%d: not %s\n", __FILE__, __LINE__, #condition); \
-    }                                                                           \
+    }                                                                          \
   } while (false)
 
 // Equal bits; any nan equals any other, for its payload is not specified.

@@ -7,7 +7,7 @@ using namespace gs;
 namespace {
 
 constexpr int kValues = 16;
-const double kSpecial[kValues] = {0.0,  -0.0, 1.0,   -1.0, 1.5,    -2.5,   3e-310, -7e300,
+const double kSpecial[kValues] = {0.0,  -0.0, 1.0,   -1.0, 1.5,      -2.5,      3e-310, -7e300,
                                   1e30, 0.1,  -0.75, 42.0, INFINITY, -INFINITY, NAN,    2.0};
 
 // Lane l gets entry `start + l` of the special values.
@@ -57,8 +57,7 @@ void check_arithmetic() {
   check_binary<T>([](T a, T) { return gs::abs(a); }, [](S a, S) { return std::abs(a); });
   check_binary<T>([](T a, T) { return gs::sqrt(a); }, [](S a, S) { return std::sqrt(a); });
   check_binary<T>([](T a, T) { return gs::floor(a); }, [](S a, S) { return std::floor(a); });
-  check_binary<T>([](T a, T) { return gs::is_finite(a); },
-                  [](S a, S) { return std::isfinite(a); });
+  check_binary<T>([](T a, T) { return gs::is_finite(a); }, [](S a, S) { return std::isfinite(a); });
 #if defined(__FMA__)
   check_binary<T>([](T a, T b) { return gs::fma(a, b, a); },
                   [](S a, S b) { return std::fma(a, b, a); });

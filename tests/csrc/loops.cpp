@@ -60,14 +60,33 @@ gs::LeafArguments<N> leaves_of(Ensemble& e) {
 template <class P>
 Recording run_record(Ensemble& e, int every, int64_t threads, int capacity = kCapacity) {
   const int blocks = (kCapacity + every - 1) / every;
-  Recording r{Numbers(kDim * kLanes), Numbers(kOutputTimesEach * kDim * kLanes),
-              Numbers((kCapacity + 1) * kLanes), Numbers(blocks * kDim * kLanes),
-              Counts(kLanes), Counts(kLanes), Counts(kLanes), std::vector<uint8_t>(kLanes)};
-  const gs::RecordArguments<P::num_leaves> arguments{
-      kLanes, kMaxSteps, capacity, kOutputTimesEach, every, e.y0.data(), e.t0.data(), e.t1.data(),
-      e.ts.data(), e.dt0.data(), r.y1.data(), r.ys.data(), r.times.data(), r.accepted.data(),
-      r.rejected.data(), r.status.data(), r.unfinished.data(), r.checkpoints.data(),
-      leaves_of<P::num_leaves>(e)};
+  Recording r{Numbers(kDim * kLanes),
+              Numbers(kOutputTimesEach * kDim * kLanes),
+              Numbers((kCapacity + 1) * kLanes),
+              Numbers(blocks * kDim * kLanes),
+              Counts(kLanes),
+              Counts(kLanes),
+              Counts(kLanes),
+              std::vector<uint8_t>(kLanes)};
+  const gs::RecordArguments<P::num_leaves> arguments{kLanes,
+                                                     kMaxSteps,
+                                                     capacity,
+                                                     kOutputTimesEach,
+                                                     every,
+                                                     e.y0.data(),
+                                                     e.t0.data(),
+                                                     e.t1.data(),
+                                                     e.ts.data(),
+                                                     e.dt0.data(),
+                                                     r.y1.data(),
+                                                     r.ys.data(),
+                                                     r.times.data(),
+                                                     r.accepted.data(),
+                                                     r.rejected.data(),
+                                                     r.status.data(),
+                                                     r.unfinished.data(),
+                                                     r.checkpoints.data(),
+                                                     leaves_of<P::num_leaves>(e)};
   gs::record_on_host<P>(arguments, threads);
   return r;
 }
@@ -81,10 +100,20 @@ Replayed run_replay(Ensemble& e, const Recording& r, int every, int64_t threads)
   const int blocks = (kCapacity + every - 1) / every;
   Replayed out{Numbers(kDim * kLanes), Numbers(kOutputTimesEach * kDim * kLanes),
                Numbers(blocks * kDim * kLanes)};
-  const gs::ReplayArguments<P::num_leaves> arguments{
-      kLanes, kOutputTimesEach, every, e.y0.data(), e.t0.data(), e.t1.data(), e.ts.data(),
-      r.times.data(), r.accepted.data(), r.status.data(), out.y1.data(), out.ys.data(),
-      out.checkpoints.data(), leaves_of<P::num_leaves>(e)};
+  const gs::ReplayArguments<P::num_leaves> arguments{kLanes,
+                                                     kOutputTimesEach,
+                                                     every,
+                                                     e.y0.data(),
+                                                     e.t0.data(),
+                                                     e.t1.data(),
+                                                     e.ts.data(),
+                                                     r.times.data(),
+                                                     r.accepted.data(),
+                                                     r.status.data(),
+                                                     out.y1.data(),
+                                                     out.ys.data(),
+                                                     out.checkpoints.data(),
+                                                     leaves_of<P::num_leaves>(e)};
   gs::replay_on_host<P>(arguments, threads);
   return out;
 }
@@ -96,14 +125,30 @@ struct Cotangents {
 template <class P>
 Cotangents run_adjoint(Ensemble& e, const Recording& r, const Numbers& checkpoints, int every,
                        const Numbers& ct_ys, int64_t threads) {
-  Cotangents ct{Numbers(kDim * kLanes), Numbers(kLanes), Numbers(kLanes),
-                Numbers(kOutputTimesEach * kLanes), Numbers(kLanes), Numbers(1), Numbers(1)};
+  Cotangents ct{
+      Numbers(kDim * kLanes), Numbers(kLanes), Numbers(kLanes), Numbers(kOutputTimesEach * kLanes),
+      Numbers(kLanes),        Numbers(1),      Numbers(1)};
   Numbers segment(every * kDim * kLanes);
   Numbers partial(((kLanes + gs::kGroup - 1) / gs::kGroup) * P::num_cotangents);
   const gs::AdjointArguments<P::num_leaves, P::num_wanted> arguments{
-      kLanes, kOutputTimesEach, every, e.t0.data(), e.t1.data(), e.ts.data(), r.times.data(),
-      r.accepted.data(), r.status.data(), checkpoints.data(), nullptr, ct_ys.data(), ct.y0.data(),
-      ct.t0.data(), ct.t1.data(), ct.ts.data(), segment.data(), partial.data(),
+      kLanes,
+      kOutputTimesEach,
+      every,
+      e.t0.data(),
+      e.t1.data(),
+      e.ts.data(),
+      r.times.data(),
+      r.accepted.data(),
+      r.status.data(),
+      checkpoints.data(),
+      nullptr,
+      ct_ys.data(),
+      ct.y0.data(),
+      ct.t0.data(),
+      ct.t1.data(),
+      ct.ts.data(),
+      segment.data(),
+      partial.data(),
       leaves_of<P::num_leaves>(e),
       {{{ct.sigma.data(), 1}, {ct.rho.data(), 0}, {ct.beta.data(), 0}}}};
   gs::adjoint_on_host<P>(arguments, threads);

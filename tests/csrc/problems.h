@@ -57,7 +57,8 @@ struct ScalarLeaves {
 
   ScalarLeaves() = default;
   GS_FN ScalarLeaves(const gs::LeafArgument* leaves, const gs::Lanes& lanes) {
-    for_each<Num>([&](auto i) GS_LAMBDA { p[i] = gs::LeafView<Real, Scalar>(leaves[i], lanes)[0]; });
+    for_each<Num>([&](auto i)
+                      GS_LAMBDA { p[i] = gs::LeafView<Real, Scalar>(leaves[i], lanes)[0]; });
   }
 };
 
@@ -156,9 +157,8 @@ struct Problem : Field {
                           const Real* f0, Real& t_next, Real& floor, I32& status,
                           ControllerState& after) {
     Mask finite(true);
-    for_each<Field::dim>([&](auto c) GS_LAMBDA {
-      finite = finite & gs::is_finite(y[c]) & gs::is_finite(f0[c]);
-    });
+    for_each<Field::dim>(
+        [&](auto c) GS_LAMBDA { finite = finite & gs::is_finite(y[c]) & gs::is_finite(f0[c]); });
     t_next = gs::min(t0 + dt0, t1);
     floor = t1;
     status = gs::select(finite, I32(0), I32(3));

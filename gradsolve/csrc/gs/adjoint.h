@@ -1,9 +1,9 @@
 // The discrete adjoint: the recorded steps backwards, each transposed.
 //
-// The lanes of a pack, or of a warp, walk the rows of the mesh downwards together, so that what they
-// read lies side by side in memory; a lane with fewer steps waits. A lane takes part in a row only
-// if it recorded that step and a cotangent has reached it: where it failed, the field's derivative
-// may be infinite, and zero times that is not zero.
+// The lanes of a pack, or of a warp, walk the rows of the mesh downwards together, so that what
+// they read lies side by side in memory; a lane with fewer steps waits. A lane takes part in a row
+// only if it recorded that step and a cotangent has reached it: where it failed, the field's
+// derivative may be infinite, and zero times that is not zero.
 
 #pragma once
 
@@ -158,9 +158,8 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
     for_each<P::num_cotangents>([&](auto e) GS_LAMBDA { of_step[e] = Real(0); });
     Method::adj_step(p, from, to, at, k, outputs_here, &from_outputs, lambda, step_t0, step_t1,
                      of_step);
-    for_each<P::num_cotangents>([&](auto e) GS_LAMBDA {
-      ct_p[e] = ct_p[e] + select(live, of_step[e], Real(0));
-    });
+    for_each<P::num_cotangents>(
+        [&](auto e) GS_LAMBDA { ct_p[e] = ct_p[e] + select(live, of_step[e], Real(0)); });
     for_each<dim>([&](auto c) GS_LAMBDA { ct[c] = select(live, lambda[c], ct[c]); });
 #endif
     if constexpr (P::with_times) {

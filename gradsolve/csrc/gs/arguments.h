@@ -25,22 +25,22 @@ template <int NumLeaves>
 struct RecordArguments {
   int64_t lanes;
   int64_t max_steps;
-  int64_t capacity;          // accepted steps that `times` has rows for
+  int64_t capacity;  // accepted steps that `times` has rows for
   int64_t num_outputs;
   int64_t checkpoint_every;
-  const Scalar* y0;          // [dim]
+  const Scalar* y0;  // [dim]
   const Scalar* t0;
   const Scalar* t1;
-  const Scalar* ts;          // [num_outputs]
+  const Scalar* ts;  // [num_outputs]
   const Scalar* dt0;
-  Scalar* y1;                // [dim]
-  Scalar* ys;                // [num_outputs][dim]
-  Scalar* times;             // [capacity + 1]
+  Scalar* y1;     // [dim]
+  Scalar* ys;     // [num_outputs][dim]
+  Scalar* times;  // [capacity + 1]
   int32_t* num_accepted;
   int32_t* num_rejected;
   int32_t* status;
-  uint8_t* unfinished;       // the mesh was too small, not max_steps
-  Scalar* checkpoints;       // [ceil(capacity / checkpoint_every)][dim]
+  uint8_t* unfinished;  // the mesh was too small, not max_steps
+  Scalar* checkpoints;  // [ceil(capacity / checkpoint_every)][dim]
   LeafArguments<NumLeaves> leaves;
 };
 
@@ -53,7 +53,7 @@ struct ReplayArguments {
   const Scalar* t0;
   const Scalar* t1;
   const Scalar* ts;
-  const Scalar* times;       // interior mesh times; the ends are t0 and t1
+  const Scalar* times;  // interior mesh times; the ends are t0 and t1
   const int32_t* num_steps;
   const int32_t* status;
   Scalar* y1;
@@ -79,9 +79,9 @@ struct AdjointArguments {
   Scalar* ct_y0;
   Scalar* ct_t0;
   Scalar* ct_t1;
-  Scalar* ct_ts;             // [num_outputs]
-  Scalar* segment;           // [checkpoint_every][dim]: states between two checkpoints
-  Scalar* partial;           // [groups][entries]: sums of the cotangents of shared leaves
+  Scalar* ct_ts;    // [num_outputs]
+  Scalar* segment;  // [checkpoint_every][dim]: states between two checkpoints
+  Scalar* partial;  // [groups][entries]: sums of the cotangents of shared leaves
   LeafArguments<NumLeaves> leaves;
   LeafArguments<NumWanted> ct_leaves;  // cotangents of the wanted leaves, in their order
 };

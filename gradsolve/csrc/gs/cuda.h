@@ -15,8 +15,8 @@ __device__ __forceinline__ Lanes lanes_of_this_thread(int64_t total) {
 constexpr int kMaxBlock = 128;
 
 // The trajectories of a block in the order of their numbers of steps, so that the threads of a warp
-// have about equally many: a warp takes as long as its longest trajectory. The block is small enough
-// for what it reads to lie close together all the same.
+// have about equally many: a warp takes as long as its longest trajectory. The block is small
+// enough for what it reads to lie close together all the same.
 __device__ __forceinline__ Lanes lanes_by_steps(const int32_t* num_steps, int64_t total) {
   if (blockDim.x <= 32) return lanes_of_this_thread(total);
   __shared__ int32_t steps[kMaxBlock], order[kMaxBlock];

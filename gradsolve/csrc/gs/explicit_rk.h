@@ -109,9 +109,8 @@ struct ExplicitRK {
 
   GS_FN static void extra_stages(const Parameters& p, Real t0, Real t1, const Real* y,
                                  Real (*k)[dim]) {
-    static_for<T::extra>([&](auto i) GS_LAMBDA {
-      evaluate<stages + decltype(i)::value>(p, t0, t1, y, k);
-    });
+    static_for<T::extra>([&](auto i)
+                             GS_LAMBDA { evaluate<stages + decltype(i)::value>(p, t0, t1, y, k); });
   }
 
   // The fraction of the step at t; an empty window has one step of length zero.
@@ -165,7 +164,8 @@ struct ExplicitRK {
 
   // ---- The adjoint -----------------------------------------------------------------------------
   //
-  // Given the cotangent lambda of y1 and cotangents c_m of the outputs y(theta_m), for i = s, ..., 1:
+  // Given the cotangent lambda of y1 and cotangents c_m of the outputs y(theta_m), for i from s
+  // down to 1:
   //
   //   kbar_i = h (b_i lambda + sum_m b_i(theta_m) c_m + sum_{j>i} a_ji w_j),
   //   w_i, thetabar += (df/dy, df/dtheta)(t + c_i h, Y_i)^T kbar_i,
@@ -228,14 +228,13 @@ struct ExplicitRK {
 
     GS_FN void clear() {
       for_each<dim>([&](auto c) GS_LAMBDA { y[c] = Real(0); });
-      static_for<all_stages>([&](auto i) GS_LAMBDA {
-        for_each<dim>([&](auto c) GS_LAMBDA { k[i][c] = Real(0); });
-      });
+      static_for<all_stages>(
+          [&](auto i) GS_LAMBDA { for_each<dim>([&](auto c) GS_LAMBDA { k[i][c] = Real(0); }); });
       t0 = t1 = Real(0);
     }
   };
 
-  // The Y_i and k_i for the backward sweep. With outputs in the step, those of the dense output too.
+  // The Y_i and k_i for the backward sweep; with outputs in the step, also of the dense output.
   GS_FN static void adj_forward(const Parameters& p, Real t0, Real t1, const Real* y,
                                 bool outputs_here, Real (*at)[dim], Real (*k)[dim]) {
     static_for<all_stages>([&](auto i) GS_LAMBDA {
@@ -251,9 +250,9 @@ struct ExplicitRK {
     });
   }
 
-  // Adds the cotangent `ct` of the output at t; returns the cotangent of t. Where `at_end` holds the
-  // output is the end state, whose cotangent reaches the stages with that of y1: only the movement
-  // of the times is accounted for here.
+  // Adds the cotangent `ct` of the output at t; returns the cotangent of t. Where `at_end` holds
+  // the output is the end state, whose cotangent reaches the stages with that of y1: only the
+  // movement of the times is accounted for here.
   GS_FN static Real adj_output(Real t0, Real t1, const Real (*k)[dim], Real t, const Real* ct,
                                Mask at_end, OutputCotangents& so_far) {
     const Real h = t1 - t0;
@@ -269,9 +268,8 @@ struct ExplicitRK {
       if constexpr (in_dense_output<I>()) {
         const Real b = weight<I>(theta);
         const Real factor = h * b;
-        for_each<dim>([&](auto c) GS_LAMBDA {
-          so_far.k[I][c] = fma(factor, inside[c], so_far.k[I][c]);
-        });
+        for_each<dim>([&](auto c)
+                          GS_LAMBDA { so_far.k[I][c] = fma(factor, inside[c], so_far.k[I][c]); });
         if constexpr (P::with_times) {
           Real along(0), along_inside(0);
           for_each<dim>([&](auto c) GS_LAMBDA {

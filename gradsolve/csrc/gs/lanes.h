@@ -186,8 +186,12 @@ GS_FN float floor(float x) { return __builtin_floorf(x); }
 GS_FN double abs(double x) { return __builtin_fabs(x); }
 GS_FN float abs(float x) { return __builtin_fabsf(x); }
 #endif
-GS_FN int32_t abs(int32_t x) { return static_cast<int32_t>(x < 0 ? 0u - static_cast<uint32_t>(x) : static_cast<uint32_t>(x)); }
-GS_FN int64_t abs(int64_t x) { return static_cast<int64_t>(x < 0 ? 0ull - static_cast<uint64_t>(x) : static_cast<uint64_t>(x)); }
+GS_FN int32_t abs(int32_t x) {
+  return static_cast<int32_t>(x < 0 ? 0u - static_cast<uint32_t>(x) : static_cast<uint32_t>(x));
+}
+GS_FN int64_t abs(int64_t x) {
+  return static_cast<int64_t>(x < 0 ? 0ull - static_cast<uint64_t>(x) : static_cast<uint64_t>(x));
+}
 
 #else  // packs
 
@@ -313,9 +317,7 @@ GS_FN Mask select(Mask m, Mask a, Mask b) { return Mask((m.v & a.v) | (~m.v & b.
 namespace detail {
 template <class To, class From>
 struct Convert {
-  GS_FN static To apply(From x) {
-    return To(__builtin_convertvector(x.v, typename To::Vector));
-  }
+  GS_FN static To apply(From x) { return To(__builtin_convertvector(x.v, typename To::Vector)); }
 };
 template <class T>
 struct Convert<T, T> {
@@ -581,8 +583,8 @@ struct LeafView {
   }
 };
 
-// A leaf of Size entries, all of which are read at fixed places. A CPU reads it once, so that what a
-// field of a thousand weights compiles to has no branches; a GPU reads it where it is used.
+// A leaf of Size entries, all of which are read at fixed places. A CPU reads it once, so that what
+// a field of a thousand weights compiles to has no branches; a GPU reads it where it is used.
 #if GS_CUDA
 template <class T, class S, int Size>
 using LeafEntries = LeafView<T, S>;

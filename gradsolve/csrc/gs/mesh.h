@@ -11,7 +11,7 @@ struct Mesh {
   const Scalar* times;
   Lanes lanes;
   Real t0;
-  Real end;       // where the last recorded step ends: t1, or the last time that was reached
+  Real end;  // where the last recorded step ends: t1, or the last time that was reached
   Real direction;
   I32 num_steps;
   Mask succeeded;

@@ -1,9 +1,10 @@
 // x^e for the step size: positive x, a moderate exponent, no branches.
 //
-// A step size is the product of a safety factor and a power of an error estimate, in every attempted
-// step; the pow() of a mathematical library costs more than a small vector field. This one is right
-// to a few units in the last place (a test compares), far inside the rounding of the estimate that it
-// is applied to. The same operations run on every backend, so that all choose the same steps.
+// A step size is the product of a safety factor and a power of an error estimate, in every
+// attempted step; the pow() of a mathematical library costs more than a small vector field. This
+// one is right to a few units in the last place (a test compares), far inside the rounding of the
+// estimate that it is applied to. The same operations run on every backend, so that all choose the
+// same steps.
 
 #pragma once
 
@@ -17,7 +18,7 @@ namespace power_detail {
 using Bits = U64;
 constexpr uint64_t kMantissaBits = 52;
 constexpr uint64_t kOne = 0x3ff0000000000000ull;
-constexpr uint64_t kSqrtHalf = 0x3fe6a09e667f3bcdull;  // the bits of sqrt(1/2)
+constexpr uint64_t kSqrtHalf = 0x3fe6a09e667f3bcdull;     // the bits of sqrt(1/2)
 constexpr uint64_t kIntegerBits = 0x4330000000000000ull;  // those of 2^52: its last bit counts ones
 constexpr double kInteger = 4503599627370496.0;
 constexpr double kRound = 6755399441055744.0;  // 1.5 * 2^52
@@ -43,14 +44,20 @@ constexpr Scalar kLog[10] = {
     static_cast<Scalar>(0.3205988979753252),  static_cast<Scalar>(0.26230818925253878),
     static_cast<Scalar>(0.22195308321368668), static_cast<Scalar>(0.19235933878519512),
     static_cast<Scalar>(0.16972882833987804), static_cast<Scalar>(0.15186263588304878)};
-constexpr Scalar kExp[14] = {
-    static_cast<Scalar>(1.0),                    static_cast<Scalar>(0.6931471805599453),
-    static_cast<Scalar>(0.24022650695910072),    static_cast<Scalar>(0.05550410866482158),
-    static_cast<Scalar>(0.009618129107628477),   static_cast<Scalar>(0.0013333558146428443),
-    static_cast<Scalar>(0.0001540353039338161),  static_cast<Scalar>(1.5252733804059841e-05),
-    static_cast<Scalar>(1.3215486790144307e-06), static_cast<Scalar>(1.0178086009239699e-07),
-    static_cast<Scalar>(7.0549116208011225e-09), static_cast<Scalar>(4.4455382718708114e-10),
-    static_cast<Scalar>(2.5678435993488204e-11), static_cast<Scalar>(1.3691488853904128e-12)};
+constexpr Scalar kExp[14] = {static_cast<Scalar>(1.0),
+                             static_cast<Scalar>(0.6931471805599453),
+                             static_cast<Scalar>(0.24022650695910072),
+                             static_cast<Scalar>(0.05550410866482158),
+                             static_cast<Scalar>(0.009618129107628477),
+                             static_cast<Scalar>(0.0013333558146428443),
+                             static_cast<Scalar>(0.0001540353039338161),
+                             static_cast<Scalar>(1.5252733804059841e-05),
+                             static_cast<Scalar>(1.3215486790144307e-06),
+                             static_cast<Scalar>(1.0178086009239699e-07),
+                             static_cast<Scalar>(7.0549116208011225e-09),
+                             static_cast<Scalar>(4.4455382718708114e-10),
+                             static_cast<Scalar>(2.5678435993488204e-11),
+                             static_cast<Scalar>(1.3691488853904128e-12)};
 
 // Estrin's scheme: terms are paired, pairs are paired, and so on, so that the chain of operations
 // that wait for each other is short. Coefficients Begin .. Begin + Terms - 1; xs[i] = x^(2^i).

@@ -21,9 +21,8 @@ GS_FN Mask all_finite(const Real* x) {
 // Stores a state, component by component, in block `row` of an array [rows][dim][ensemble].
 template <int N>
 GS_FN void store_state_rows(Mask where, Scalar* array, I32 row, const Lanes& lanes, const Real* y) {
-  for_each<N>([&](auto c) GS_LAMBDA {
-    store_rows(where, array, row * I32(N) + I32(c), lanes, y[c]);
-  });
+  for_each<N>([&](auto c)
+                  GS_LAMBDA { store_rows(where, array, row * I32(N) + I32(c), lanes, y[c]); });
 }
 
 // Writes the outputs of one step and moves the output counter of each lane. An output time equal to
@@ -125,9 +124,8 @@ GS_FN void record(const RecordArguments<P::num_leaves>& a, const Lanes& lanes) {
     }
     for_each<dim>([&](auto c) GS_LAMBDA { y[c] = select(ok, y1[c], y[c]); });
     if constexpr (P::Tableau::fsal) {
-      for_each<dim>([&](auto c) GS_LAMBDA {
-        k[0][c] = select(ok, k[Method::stages - 1][c], k[0][c]);
-      });
+      for_each<dim>([&](auto c)
+                        GS_LAMBDA { k[0][c] = select(ok, k[Method::stages - 1][c], k[0][c]); });
     }
     t = select(ok, t_next, t);
     t_next = select(running, t_after, t_next);
@@ -140,9 +138,8 @@ GS_FN void record(const RecordArguments<P::num_leaves>& a, const Lanes& lanes) {
   status = select(out_of_steps, I32(kMaxStepsReached), status);
   if constexpr (P::with_outputs) fill_outputs<P>(outputs, a.ys, next_output);
   const Mask succeeded = status == I32(kSuccessful);
-  for_each<dim>([&](auto c) GS_LAMBDA {
-    store(a.y1, c, lanes, select(succeeded, y[c], Real(kNan)));
-  });
+  for_each<dim>([&](auto c)
+                    GS_LAMBDA { store(a.y1, c, lanes, select(succeeded, y[c], Real(kNan))); });
   store(a.num_accepted, 0, lanes, accepted);
   store(a.num_rejected, 0, lanes, attempts - accepted);
   store(a.status, 0, lanes, status);

@@ -40,18 +40,16 @@ GS_FN void replay(const ReplayArguments<P::num_leaves>& a, const Lanes& lanes) {
     }
     for_each<dim>([&](auto c) GS_LAMBDA { y[c] = select(taken, y1[c], y[c]); });
     if constexpr (P::Tableau::fsal) {
-      for_each<dim>([&](auto c) GS_LAMBDA {
-        k[0][c] = select(taken, k[Method::stages - 1][c], k[0][c]);
-      });
+      for_each<dim>([&](auto c)
+                        GS_LAMBDA { k[0][c] = select(taken, k[Method::stages - 1][c], k[0][c]); });
     }
     from = to;
     to = ahead;
   }
 
   if constexpr (P::with_outputs) fill_outputs<P>(outputs, a.ys, next_output);
-  for_each<dim>([&](auto c) GS_LAMBDA {
-    store(a.y1, c, lanes, select(mesh.succeeded, y[c], Real(kNan)));
-  });
+  for_each<dim>([&](auto c)
+                    GS_LAMBDA { store(a.y1, c, lanes, select(mesh.succeeded, y[c], Real(kNan))); });
 }
 
 }  // namespace gs
