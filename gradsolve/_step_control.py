@@ -88,8 +88,8 @@ def begin(
     t_next = jnp.minimum(t_next, t1)
     empty = t0 == t1  # one step of length zero, so that the window's ends have derivatives
     underflow = defined & ~empty & ~(t_next > t0)
-    status = jnp.where(defined, *_codes(codes.SUCCESSFUL, codes.NONFINITE))
-    status = jnp.where(underflow, *_codes(codes.STEP_SIZE_UNDERFLOW), status)
+    status = jnp.where(defined, _code(codes.SUCCESSFUL), _code(codes.NONFINITE))
+    status = jnp.where(underflow, _code(codes.STEP_SIZE_UNDERFLOW), status)
     return Beginning(t_next, clip_floor(t1), status, state)
 
 
@@ -121,10 +121,11 @@ def judge(
     done = accepted & (attempted >= window.t1)
     stuck = ~done & (decision.underflow | ~(t_next > t_new))
     hopeless = ~accepted & (stuck | decision.forced)
-    status = jnp.where(stuck, *_codes(codes.STEP_SIZE_UNDERFLOW, codes.SUCCESSFUL))
-    status = jnp.where(hopeless & ~finite, *_codes(codes.NONFINITE), status)
+    status = jnp.where(stuck, _code(codes.STEP_SIZE_UNDERFLOW), _code(codes.SUCCESSFUL))
+    status = jnp.where(hopeless & ~finite, _code(codes.NONFINITE), status)
     return Judgement(accepted, done, t_next, status, decision.state)
 
 
-def _codes(*values: int) -> tuple[np.int32, ...]:
-    return tuple(map(np.int32, values))
+def _code(value: int) -> np.int32:
+    # A plain integer would become one of 64 bits.
+    return np.int32(value)

@@ -1,6 +1,6 @@
 """The default choice of a backend."""
 
-from .._fused.refusal import refusal
+from .._fused.refusal import not_worthwhile, refusal
 from ._base import AbstractBackend, AbstractRunner, BackendReport, Question
 from .cuda import CUDA
 from .host_cpu import HostCPU
@@ -10,8 +10,8 @@ from .xla import XLA
 class Auto(AbstractBackend):
     """Chooses the fastest backend that can run the problem; `Trajectory.backend` says which.
 
-    Fused kernels where the arrays are on a CPU or an NVIDIA GPU and the vector field can be
-    lowered, otherwise plain JAX.
+    Fused kernels where the arrays are on a CPU or an NVIDIA GPU, and the vector field can be
+    lowered and is not so large that plain JAX serves it better; otherwise plain JAX.
     """
 
     def choose(self, question: Question) -> tuple[AbstractRunner, BackendReport]:
@@ -26,7 +26,9 @@ class Auto(AbstractBackend):
                 "on one."
             )
             return XLA(), BackendReport("Auto", "XLA", reason)
-        problem = runner.unavailable(question) or refusal(name, question)
+        problem = (
+            runner.unavailable(question) or refusal(name, question) or not_worthwhile(question)
+        )
         if problem is not None:
             return XLA(), BackendReport("Auto", "XLA", problem)
         where = "a CPU" if name == "HostCPU" else "an NVIDIA GPU"

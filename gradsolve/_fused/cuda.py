@@ -5,9 +5,10 @@ import functools as ft
 import importlib
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from .._build import build_cubin
+from .launch import AbstractKernel
 from .unit import Unit
 
 
@@ -53,10 +54,10 @@ def _checked(result: tuple[Any, ...]) -> Any:
     return values[0] if len(values) == 1 else None
 
 
-class CudaKernel:
+class CudaKernel(AbstractKernel):
     """A kernel for one architecture; a `CUlibrary` serves every context of the process."""
 
-    repeatable = True
+    repeatable: ClassVar[bool] = True
 
     def __init__(self, unit: Unit, architecture: str) -> None:
         # Not at the top of the file: gradsolve can be imported where there is no driver.
@@ -76,7 +77,7 @@ class CudaKernel:
                 "`jax.device_put(..., jax.devices('cuda')[0])`, or use `HostCPU()`."
             ) from error
 
-    def launch(self, context: Any, arguments: bytes, lanes: int) -> None:
+    def launch(self, context: Any, arguments: bytes, lanes: int, reduce: bool) -> None:
         driver = self._driver
         stream = context.stream
         functions = self._functions or self._load()
@@ -90,13 +91,18 @@ class CudaKernel:
         if switch:
             _checked(driver.cuCtxPushCurrent(driver.CUcontext(owner)))
         try:
-            self._launch(functions, stream, arguments, lanes)
+            self._launch(functions, stream, arguments, lanes, reduce)
         finally:
             if switch:
                 _checked(driver.cuCtxPopCurrent())
 
     def _launch(
-        self, functions: tuple[Any, ...], stream: int, arguments: bytes, lanes: int
+        self,
+        functions: tuple[Any, ...],
+        stream: int,
+        arguments: bytes,
+        lanes: int,
+        reduce: bool,
     ) -> None:
         threads = block_size(lanes)
         blocks = -(-lanes // threads)
@@ -107,7 +113,7 @@ class CudaKernel:
         at = ctypes.addressof(pointers)
         driver = self._driver
         code = driver.cuLaunchKernel(functions[0], blocks, 1, 1, threads, 1, 1, 0, stream, at, 0)
-        if self._entries and not int(code[0]):
+        if reduce and not int(code[0]):
             code = driver.cuLaunchKernel(
                 functions[1], self._entries, 1, 1, 128, 1, 1, 0, stream, at, 0
             )

@@ -4,11 +4,12 @@ import ctypes
 import functools as ft
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .._build import build_host_library, host_compiler
+from .launch import AbstractKernel
 from .unit import Unit
 
 GROUP = 256
@@ -35,10 +36,10 @@ GS_EXPORT void gs_kernel(const void* arguments, int64_t threads) {{
 """
 
 
-class HostKernel:
+class HostKernel(AbstractKernel):
     """A kernel in a shared library."""
 
-    repeatable = False
+    repeatable: ClassVar[bool] = False
 
     def __init__(self, library: str, threads: int) -> None:
         self._library = ctypes.CDLL(library)  # kept: unloading it would take the code away
@@ -57,8 +58,8 @@ class HostKernel:
             ) from error
         return [array.__array_interface__["data"][0] for array in arrays]
 
-    def launch(self, context: Any, arguments: bytes, lanes: int) -> None:
-        del context, lanes
+    def launch(self, context: Any, arguments: bytes, lanes: int, reduce: bool) -> None:
+        del context, lanes, reduce
         self._function(arguments, self._threads)  # ctypes lets other Python threads run meanwhile
 
 

@@ -16,10 +16,10 @@ from .._xla.checkpoints import checkpoint_spacing
 from .._xla.record import Recording, RecordInputs
 from .._xla.replay import Replayed, ReplayInputs
 from .arguments import ArgumentList
-from .launch import Kernel, launch
+from .launch import AbstractKernel, launch
 from .unit import AdjointChoices, Unit, adjoint_unit, record_unit, replay_unit
 
-Compile = Callable[[Unit], Kernel]
+Compile = Callable[[Unit], AbstractKernel]
 
 
 def _structs(leaves: Sequence[Leaf], is_lane: Sequence[bool]) -> list[jax.ShapeDtypeStruct]:
@@ -52,7 +52,7 @@ def record(
     is_lane: tuple[bool, ...],
     leaves: list[Leaf],
     inputs: RecordInputs,
-) -> tuple[Recording, None, list[None]]:
+) -> tuple[Recording, None, list[Leaf | None]]:
     """Solves adaptively and records the accepted times."""
     dim, lanes = inputs.y0.shape
     dtype, capacity = inputs.y0.dtype, program.capacity
@@ -91,7 +91,7 @@ def replay(
     is_lane: tuple[bool, ...],
     leaves: list[Leaf],
     inputs: ReplayInputs,
-) -> tuple[Replayed, None, list[None]]:
+) -> tuple[Replayed, None, list[Leaf | None]]:
     """Takes the recorded steps."""
     dim, lanes = inputs.y0.shape
     dtype = inputs.y0.dtype
@@ -165,11 +165,13 @@ def adjoint(
     arguments.write(_array((groups, max(unit.entries, 1)), dtype))
     arguments.leaves(leaves, is_lane)
     arguments.leaf_cotangents(ct_leaves, wanted_is_lane)
-    results = iter(launch(compile_unit(unit), arguments, lanes))
+    reduce = unit.entries > 0 and not all(wanted_is_lane)
+    results = iter(launch(compile_unit(unit), arguments, lanes, reduce=reduce))
     take = lambda present: next(results) if present else None
     ct_y0, ct_t0, ct_t1 = take(wanted.y0), take(wanted.t0), take(wanted.t1)
     ct_output_times = take(ct_ts)
-    take(segment), take(True)
+    for scratch in (segment, True):
+        take(scratch)
     if wanted.ts and inputs.ts is not None and ct_output_times is None:
         ct_output_times = jnp.zeros_like(inputs.ts)
     leaf_cotangents: list[Leaf | None] = [None] * len(leaves)

@@ -13,6 +13,23 @@ from .functions import lower_field, lower_pull, lower_step_control
 _MAX_LEAVES = 112
 
 
+# Plain JAX runs matrix products of this size as fast, and compiles them in a fraction of the time.
+# A network 4-32-32-4 has 2500 operations.
+_WORTHWHILE_OPERATIONS = 1500
+
+
+def not_worthwhile(question: Question) -> str | None:
+    """Why fused kernels would gain nothing, for a field that can be lowered."""
+    operations = lower_field(question.program, question.structs).operations
+    if operations <= _WORTHWHILE_OPERATIONS:
+        return None
+    return (
+        f"The vector field has {operations} scalar operations, more than {_WORTHWHILE_OPERATIONS}: "
+        "plain JAX is compiled much faster then, and runs about as fast. `HostCPU()` and `CUDA()` "
+        "run it if they are asked for."
+    )
+
+
 def refusal(name: str, question: Question) -> str | None:
     """Why the backend `name` has no kernels for a problem; `None` if it has."""
     program, structs = question.program, question.structs

@@ -14,7 +14,7 @@ from .._xla.adjoint import AdjointInputs, Cotangents, Wanted
 from .._xla.record import Recording, RecordInputs
 from .._xla.replay import Replayed, ReplayInputs
 from . import jobs
-from .launch import Kernel
+from .launch import AbstractKernel
 from .refusal import refusal
 from .unit import Unit
 
@@ -34,7 +34,7 @@ class AbstractFusedRunner(AbstractRunner):
         return self, BackendReport(name, name, f"{name} was asked for.")
 
     @abc.abstractmethod
-    def compile_unit(self, unit: Unit) -> Kernel:
+    def compile_unit(self, unit: Unit) -> AbstractKernel:
         """Compiles a kernel, or finds it compiled."""
 
     @abc.abstractmethod
