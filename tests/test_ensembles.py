@@ -110,7 +110,8 @@ def test_vmap_of_an_ensemble(loop):
 
 def test_vmap_is_one_loop():
     """The batch axes are folded into one ensemble: one while loop with a scalar predicate."""
-    solve = lambda alpha, y0: gs.solve(system(alpha), y0, t0=0.0, t1=4.0).ys
+    options = {"t0": 0.0, "t1": 4.0, "backend": gs.XLA()}
+    solve = lambda alpha, y0: gs.solve(system(alpha), y0, **options).ys
     count = lambda fn, *args: str(jax.make_jaxpr(fn)(*args)).count("while[")
     single = count(solve, ALPHAS[0], Y0S[0])
     assert single == 1

@@ -93,6 +93,9 @@ def test_float32(integrator, fused):
     trajectory = record(integrator, TS, fused, jnp.float32)
     assert trajectory.ys.dtype == jnp.float32
     assert same_bits(trajectory.replay(), trajectory.ys)
-    # The rounding of float32, 6e-8, over some thirty steps of a few stages each.
+    # The rounding of some dozen operations, on numbers as large as the interpolant's coefficients
+    # (88 for Tsit5), which cancel.
+    dense = integrator.tableau.dense.coefficients
+    largest = max(abs(float(x)) for row in dense for x in row)
     for what, value in disagreement(trajectory).items():
-        assert value < 1e-5, what
+        assert value < 16 * jnp.finfo(jnp.float32).eps * max(largest, 8), what
