@@ -112,7 +112,7 @@ def kernel_source(
     return cuda_source(unit) if isinstance(backend, CUDA) else host_source(unit)
 
 
-def _without_window(in_axes: Any) -> InAxes | None:
+def _without_window(in_axes: Any) -> Any:
     """Axes without those of `t0` and `t1`, which are not given here and do not matter."""
     if not isinstance(in_axes, InAxes) or (in_axes.t0 is None and in_axes.t1 is None):
         return in_axes

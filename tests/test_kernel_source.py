@@ -103,6 +103,11 @@ _SOLVES = {
 _WRT = (("system", "y0"), ("y0",), ("t0", "system"))
 
 
+class _NotLoaded(host.HostKernel):
+    def __init__(self, *_):
+        pass
+
+
 @pytest.fixture
 def compiled(monkeypatch):
     """The sources that would be compiled; nothing is, so nothing may be run."""
@@ -113,7 +118,7 @@ def compiled(monkeypatch):
         return b""
 
     monkeypatch.setattr(host, "build_host_library", keep)
-    monkeypatch.setattr(host, "HostKernel", lambda library, threads: None)
+    monkeypatch.setattr(host, "HostKernel", _NotLoaded)
     monkeypatch.setattr(gs.HostCPU, "unavailable", lambda self, question: None)
     monkeypatch.setattr(cuda, "build_cubin", keep)
     monkeypatch.setattr(gs.CUDA, "unavailable", lambda self, question: None)
