@@ -133,11 +133,13 @@ class TimedLaunches:
             make(kernel, unit, architecture)
             self._jobs[id(kernel)] = unit.job
 
-        def timed_launch(kernel: CudaKernel, context: Any, arguments: bytes, lanes: int) -> None:
+        def timed_launch(
+            kernel: CudaKernel, context: Any, arguments: bytes, lanes: int, reduce: bool
+        ) -> None:
             stream = driver.CUstream(context.stream)
             checked(driver.cuCtxPushCurrent(checked(driver.cuStreamGetCtx(stream))))
             try:
-                once = lambda: launch(kernel, context, arguments, lanes)
+                once = lambda: launch(kernel, context, arguments, lanes, reduce)
                 seconds = event_seconds(driver, context.stream, once, self.repeats)
             finally:
                 checked(driver.cuCtxPopCurrent())

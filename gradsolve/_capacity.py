@@ -38,7 +38,7 @@ def solve_growing(call: Any, request: Request) -> SolveOutput:
             # The vector field closes over traced values: the size cannot depend on the result.
             return call(request)
         unfinished, steps, failed = np.asarray(out.summary)  # the only wait for the device
-        if not unfinished:
+        if not unfinished or capacity == request.max_steps:
             break
         capacity *= _GROWTH
     _capacity_hints[request] = capacity

@@ -31,6 +31,8 @@ _FLAGS = (
     "-ffp-contract=off",
     # No caller reads errno: square roots become one instruction. Their values stay the same.
     "-fno-math-errno",
+    # Signed integers wrap around, as in XLA.
+    "-fwrapv",
     "-fPIC",
     "-shared",
     "-fvisibility=hidden",

@@ -47,7 +47,7 @@ def lower_field(program: Program, structs: Sequence[jax.ShapeDtypeStruct]) -> Fu
     field, count = program.field_jaxpr, program.num_field_leaves
     leaves = leaf_inputs(structs[:count])
     parameters, constants = leaves[: field.num_parameters], leaves[field.num_parameters :]
-    return lower(field.jaxpr, [*constants, *parameters, "t", "y"])
+    return lower(field.jaxpr, [*constants, *parameters, "t", "y"], structural_zeros=False)
 
 
 def lower_pull(
@@ -116,7 +116,7 @@ def lower_step_control(
         closed, out = jax.make_jaxpr(begin, return_shape=True)(*arguments)
     inputs = leaf_inputs(structs)
     names = ["direction", "t0", "t1", "dt0", "y", "f0"]
-    begin_function = _lower_closed(closed, [*inputs, *names])
+    begin_function = _lower_closed(closed, [*inputs, *names], structural_zeros=False)
     controller_leaves, treedef = jtu.tree_flatten(out.controller)
     entries = _state_entries(out.controller)
 
@@ -174,10 +174,12 @@ def _regroup(scalars: Sequence[Array], structs: Sequence[Any]) -> list[Array]:
     return out
 
 
-def _lower_closed(closed: ClosedJaxpr, inputs: Sequence[Any]) -> Function:
+def _lower_closed(
+    closed: ClosedJaxpr, inputs: Sequence[Any], structural_zeros: bool = True
+) -> Function:
     """Lowers a traced function; its constants, if any, are known arrays made while tracing."""
     constants = [np.asarray(const) for const in closed.consts]
-    return lower(closed.jaxpr, [*constants, *inputs])
+    return lower(closed.jaxpr, [*constants, *inputs], structural_zeros=structural_zeros)
 
 
 _KEYWORDS = """

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -366,7 +367,10 @@ def _indented(text: str) -> str:
 
 
 def _unique(names: Sequence[str]) -> list[str]:
+    """Names of members: no two alike, and none like another with the number of an entry behind."""
     out: list[str] = []
     for i, name in enumerate(names):
-        out.append(name if names.count(name) == 1 and name else f"{name or 'leaf'}_{i}")
+        base = re.sub(r"_(\d+|array)$", "", name)
+        clashes = not name or names.count(name) > 1 or (base != name and base in names)
+        out.append(f"leaf{i}_{name}" if clashes else name)
     return out

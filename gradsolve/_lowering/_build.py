@@ -57,10 +57,12 @@ class Builder:
     **Arguments:**
 
     - `max_operations`: more operations than this raise a refusal, for `TooLargeError`.
+    - `structural_zeros`: whether the product of an exact zero with anything is zero.
     """
 
-    def __init__(self, max_operations: int) -> None:
+    def __init__(self, max_operations: int, structural_zeros: bool = True) -> None:
         self.max_operations = max_operations
+        self.structural_zeros = structural_zeros
         self.operations = 0
         self.root = Block()
         self._scopes = [_Scope(self.root)]
@@ -226,8 +228,9 @@ class Builder:
 
 # ---- Simplification -----------------------------------------------------------------------------
 #
-# An exact zero is structural: it comes from an entry of a Jacobian or a cotangent that is absent.
-# Its product with anything is zero, also with a number that will turn out to be infinite.
+# In a derivative an exact zero is structural: it comes from an entry of a Jacobian or a cotangent
+# that is absent. Its product with anything is zero, also with a number that will turn out to be
+# infinite. A zero that a user has written may be meant to become nan.
 
 
 def _is(value: Value, number: int) -> bool:
@@ -262,7 +265,7 @@ def _mul(b: Builder, dtype: np.dtype, x: Value, y: Value) -> Value | None:
     for one, other in ((x, y), (y, x)):
         if one.op is not Op.CONSTANT:
             continue
-        if _is(one, 0):
+        if _is(one, 0) and (b.structural_zeros or dtype.kind != "f"):
             return b.constant(0, dtype)
         if _is(one, 1):
             return other
@@ -278,7 +281,7 @@ def _div(b: Builder, dtype: np.dtype, x: Value, y: Value) -> Value | None:
         return x
     if dtype.kind != "f":
         return None
-    if _is(x, 0):
+    if _is(x, 0) and b.structural_zeros:
         return b.constant(0, dtype)
     if _is(y, -1):
         return b.emit(Op.NEG, x)

@@ -26,7 +26,11 @@ A field of this size is about 0.7 MB of C++, which g++ compiles in about half a 
 
 
 def lower(
-    jaxpr: Jaxpr, inputs: Sequence[Input | np.ndarray], *, max_operations: int = MAX_OPERATIONS
+    jaxpr: Jaxpr,
+    inputs: Sequence[Input | np.ndarray],
+    *,
+    structural_zeros: bool = True,
+    max_operations: int = MAX_OPERATIONS,
 ) -> Function:
     """Lowers a function of one trajectory to operations on scalars.
 
@@ -36,6 +40,8 @@ def lower(
     - `inputs`: one per constant and argument of the jaxpr, in this order: a `Leaf`, the name of a
         C++ argument, or an array of known numbers. Entry `i` of an array argument, in C order,
         becomes `ARGUMENT(name, i)`; a scalar one has no index.
+    - `structural_zeros`: whether the product of an exact zero with anything is zero, as befits a
+        derivative, also where the other factor is infinite.
     - `max_operations`: the most scalar operations that the function may have.
 
     **Returns:**
@@ -51,7 +57,7 @@ def lower(
         raise ValueError(
             f"The jaxpr has {len(variables)} constants and arguments, got {len(inputs)} inputs."
         )
-    builder = Builder(max_operations)
+    builder = Builder(max_operations, structural_zeros)
     operands = [
         _input(builder, variable.aval, given)
         for variable, given in zip(variables, inputs, strict=True)

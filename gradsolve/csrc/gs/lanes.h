@@ -240,11 +240,12 @@ GS_FN Mask operator!=(Mask a, Mask b) { return a ^ b; }
 
 GS_FN bool any(Mask m) {
 #if defined(__AVX__) && !defined(__AVX512F__) && GS_LANES * GS_REAL_BITS == 256
-  typedef double Bits __attribute__((vector_size(32)));
-  return __builtin_ia32_movmskpd256((Bits)m.v) != 0;
+  // One bit per 32 bits: of a flag of 64 bits, all or none are set.
+  typedef float Bits __attribute__((vector_size(32)));
+  return __builtin_ia32_movmskps256((Bits)m.v) != 0;
 #elif defined(__SSE2__) && GS_LANES * GS_REAL_BITS == 128
-  typedef double Bits __attribute__((vector_size(16)));
-  return __builtin_ia32_movmskpd((Bits)m.v) != 0;
+  typedef float Bits __attribute__((vector_size(16)));
+  return __builtin_ia32_movmskps((Bits)m.v) != 0;
 #else
   Mask::Bits r = 0;
   for (int l = 0; l < GS_LANES; ++l) r |= m.v[l];
@@ -505,7 +506,7 @@ template <class T, class S>
 GS_FN T load(const S* array, int64_t row, const Lanes& lanes) {
   const S* at = array + row * lanes.total;
   T out;
-  if constexpr (sizeof(S) == sizeof(lane(out, 0))) {
+  if constexpr (GS_LANES * sizeof(S) == sizeof(out.v)) {
     if (lanes.full) {
       __builtin_memcpy(&out.v, at + lanes.first, sizeof(out.v));
       return out;
@@ -519,7 +520,7 @@ GS_FN T load(const S* array, int64_t row, const Lanes& lanes) {
 template <class S, class T>
 GS_FN void store(S* array, int64_t row, const Lanes& lanes, T x) {
   S* at = array + row * lanes.total + lanes.first;
-  if constexpr (sizeof(S) == sizeof(lane(x, 0))) {
+  if constexpr (GS_LANES * sizeof(S) == sizeof(x.v)) {
     if (lanes.full) {
       __builtin_memcpy(at, &x.v, sizeof(x.v));
       return;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "gs/lanes.h"
+#include "gs/math.h"  // the scalar functions; whichever is included first
 
 namespace gs {
 
@@ -325,14 +326,18 @@ GS_PACK_FN F32 pow_lanes(F32 x, F32 y) {
 GS_FN F64 pow(F64 x, F64 y) {
   const Mask ordinary =
       (x > F64(0.0)) & (x < F64(scalar::infinity<double>())) & (abs(y) < F64(1e100));
-  return all(ordinary) ? detail::pow_positive(x, y) : detail::pow_lanes(x, y);
+  // Each lane by itself, so that its bits do not depend on its neighbours.
+  const F64 out =
+      detail::pow_positive(select(ordinary, x, F64(1.0)), select(ordinary, y, F64(1.0)));
+  return all(ordinary) ? out : select(ordinary, out, detail::pow_lanes(x, y));
 }
 // Twice the precision makes one part enough.
 GS_FN F32 pow(F32 x, F32 y) {
   const Mask ordinary =
       (x > F32(0.0f)) & (x < F32(scalar::infinity<float>())) & (abs(y) < F32(1e30f));
-  if (!all(ordinary)) return detail::pow_lanes(x, y);
-  return convert<F32>(exp(convert<F64>(y) * log(convert<F64>(x))));
+  const F64 wide = convert<F64>(select(ordinary, x, F32(1.0f)));
+  const F32 out = convert<F32>(exp(convert<F64>(select(ordinary, y, F32(1.0f))) * log(wide)));
+  return all(ordinary) ? out : select(ordinary, out, detail::pow_lanes(x, y));
 }
 
 #endif  // GS_EXACT_FMA
@@ -406,22 +411,30 @@ GS_FN F32 sin_shifted(F32 x, int64_t quadrant) {
 
 #if GS_EXACT_FMA
 GS_PACK_FN F64 sin(F64 x) {
-  if (any(abs(x) > F64(1e8))) return detail::sin_lanes(x);
-  return select(x == F64(0.0), x, detail::sin_shifted(x, 0));
+  const Mask large = abs(x) > F64(1e8);
+  const F64 out = detail::sin_shifted(select(large, F64(1.0), x), 0);
+  return select(large | (x == F64(0.0)), any(large) ? select(large, detail::sin_lanes(x), x) : x,
+                out);
 }
 GS_PACK_FN F64 cos(F64 x) {
-  return any(abs(x) > F64(1e8)) ? detail::cos_lanes(x) : detail::sin_shifted(x, 1);
+  const Mask large = abs(x) > F64(1e8);
+  const F64 out = detail::sin_shifted(select(large, F64(1.0), x), 1);
+  return any(large) ? select(large, detail::cos_lanes(x), out) : out;
 }
 #else
 GS_FN F64 sin(F64 x) { return detail::sin_lanes(x); }
 GS_FN F64 cos(F64 x) { return detail::cos_lanes(x); }
 #endif
 GS_PACK_FN F32 sin(F32 x) {
-  if (any(abs(x) > F32(1e6f))) return detail::sin_lanes(x);
-  return select(x == F32(0.0f), x, detail::sin_shifted(x, 0));
+  const Mask large = abs(x) > F32(1e6f);
+  const F32 out = detail::sin_shifted(select(large, F32(1.0f), x), 0);
+  return select(large | (x == F32(0.0f)), any(large) ? select(large, detail::sin_lanes(x), x) : x,
+                out);
 }
 GS_PACK_FN F32 cos(F32 x) {
-  return any(abs(x) > F32(1e6f)) ? detail::cos_lanes(x) : detail::sin_shifted(x, 1);
+  const Mask large = abs(x) > F32(1e6f);
+  const F32 out = detail::sin_shifted(select(large, F32(1.0f), x), 1);
+  return any(large) ? select(large, detail::cos_lanes(x), out) : out;
 }
 
 #undef GS_PACK_FN
