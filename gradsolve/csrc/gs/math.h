@@ -323,7 +323,9 @@ GS_FLOAT1(tanh)
 GS_FLOAT2(pow)
 #else
 }  // namespace gs
+#define GS_WITHIN_MATH
 #include "gs/math_packs.h"
+#undef GS_WITHIN_MATH
 namespace gs {
 #if !GS_EXACT_FMA
 GS_FLOAT2(pow)

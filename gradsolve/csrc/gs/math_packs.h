@@ -5,10 +5,10 @@
 // fdlibm (Sun Microsystems, 1993) and of its successors for floats. Where the arguments of some
 // lane are extreme, the functions of the C library take over, lane by lane.
 
-#pragma once
-
-#include "gs/lanes.h"
-#include "gs/math.h"  // the scalar functions; whichever is included first
+// A part of math.h, in its middle: whoever includes this file gets the whole.
+#ifndef GS_WITHIN_MATH
+#include "gs/math.h"
+#else
 
 namespace gs {
 
@@ -440,3 +440,5 @@ GS_PACK_FN F32 cos(F32 x) {
 #undef GS_PACK_FN
 
 }  // namespace gs
+
+#endif
