@@ -9,7 +9,9 @@ import equinox as eqx
 import jax
 
 from .._custom_types import Leaf
+from .._ensemble.batching import Run, ensemble_call
 from .._ensemble.program import Program
+from .._ensemble.promotion import own_promotion
 from .._xla.adjoint import AdjointInputs, Cotangents, Wanted
 from .._xla.record import Recording, RecordInputs
 from .._xla.replay import Replayed, ReplayInputs
@@ -58,10 +60,23 @@ class AbstractBackend(eqx.Module):
 class AbstractRunner(AbstractBackend):
     """A backend that runs the three jobs itself.
 
-    `leaves` belong to the program, `is_lane` says which of them are per lane.
+    A runner supplies each job as a function of the arrays alone; how `jax.vmap` folds a new axis
+    into the ensemble is the same for all. `leaves` belong to the program, `is_lane` says which of
+    them are per lane.
     """
 
     @abc.abstractmethod
+    def record_job(self, program: Program, store_checkpoints: bool) -> Run:
+        """Solves adaptively and records the accepted times: `RecordInputs` to `Recording`."""
+
+    @abc.abstractmethod
+    def replay_job(self, program: Program, store_checkpoints: bool) -> Run:
+        """Takes the recorded steps: `ReplayInputs` to `Replayed`."""
+
+    @abc.abstractmethod
+    def adjoint_job(self, program: Program, wanted: Wanted) -> Run:
+        """Pulls cotangents of the outputs back through the steps: to `Cotangents`."""
+
     def record(
         self,
         program: Program,
@@ -71,8 +86,9 @@ class AbstractRunner(AbstractBackend):
         inputs: RecordInputs,
     ) -> Recording:
         """Solves adaptively and records the accepted times."""
+        run = self.record_job(program, store_checkpoints)
+        return _call(run, is_lane, leaves, inputs, has_leaf_outputs=False)[0]
 
-    @abc.abstractmethod
     def replay(
         self,
         program: Program,
@@ -82,8 +98,9 @@ class AbstractRunner(AbstractBackend):
         inputs: ReplayInputs,
     ) -> Replayed:
         """Takes the recorded steps."""
+        run = self.replay_job(program, store_checkpoints)
+        return _call(run, is_lane, leaves, inputs, has_leaf_outputs=False)[0]
 
-    @abc.abstractmethod
     def adjoint(
         self,
         program: Program,
@@ -93,3 +110,21 @@ class AbstractRunner(AbstractBackend):
         inputs: AdjointInputs,
     ) -> tuple[Cotangents, list[Any]]:
         """Pulls cotangents of the outputs back through the recorded steps."""
+        run = self.adjoint_job(program, wanted)
+        return _call(run, is_lane, leaves, inputs, has_leaf_outputs=True)
+
+
+def _call(
+    run: Run,
+    is_lane: Sequence[bool],
+    leaves: Sequence[Leaf],
+    inputs: Any,
+    *,
+    has_leaf_outputs: bool,
+) -> tuple[Any, list[Any]]:
+    """The outputs per lane, and those of the leaves."""
+    with own_promotion():
+        out, _, of_leaves = ensemble_call(
+            run, is_lane, leaves, inputs, has_leaf_outputs=has_leaf_outputs
+        )
+    return out, of_leaves
