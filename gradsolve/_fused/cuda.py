@@ -11,29 +11,31 @@ from .._build import build_cubin
 from .launch import AbstractKernel
 from .unit import Unit
 
+_MAX_BLOCK = 128
+
 
 def block_size(lanes: int) -> int:
     """Threads per block: small ensembles are spread over as many multiprocessors as possible."""
-    return 32 if lanes <= 32768 else 128
+    return 32 if lanes <= 32768 else _MAX_BLOCK
 
 
 def cuda_source(unit: Unit) -> str:
     """The complete source of a kernel for the GPU."""
-    structure = f"gs::{unit.job.capitalize()}Arguments<Problem::num_leaves"
-    structure += ", Problem::num_wanted>" if unit.job == "adjoint" else ">"
     text = f"""{unit.text}
 #include "gs/cuda.h"
 
-using Arguments = {structure};
+static_assert(gs::kMaxBlock == {_MAX_BLOCK}, "blocks are launched with this many threads at most");
 
-extern "C" __global__ void __launch_bounds__(128)
+using Arguments = {unit.arguments};
+
+extern "C" __global__ void __launch_bounds__(gs::kMaxBlock)
 gs_kernel(const __grid_constant__ Arguments arguments) {{
   gs::{unit.job}_on_gpu<Problem>(arguments);
 }}
 """
     if unit.job == "adjoint":
         text += """
-extern "C" __global__ void __launch_bounds__(128)
+extern "C" __global__ void __launch_bounds__(gs::kMaxBlock)
 gs_reduce(const __grid_constant__ Arguments arguments, int64_t blocks) {
   gs::reduce_on_gpu<Problem>(arguments, blocks);
 }
@@ -115,7 +117,7 @@ class CudaKernel(AbstractKernel):
         code = driver.cuLaunchKernel(functions[0], blocks, 1, 1, threads, 1, 1, 0, stream, at, 0)
         if reduce and not int(code[0]):
             code = driver.cuLaunchKernel(
-                functions[1], self._entries, 1, 1, 128, 1, 1, 0, stream, at, 0
+                functions[1], self._entries, 1, 1, _MAX_BLOCK, 1, 1, 0, stream, at, 0
             )
         _checked(code)
 

@@ -25,13 +25,13 @@ def available_threads() -> int:
 
 def host_source(unit: Unit) -> str:
     """The complete source of a kernel for the CPU."""
-    structure = f"gs::{unit.job.capitalize()}Arguments<Problem::num_leaves"
-    structure += ", Problem::num_wanted>" if unit.job == "adjoint" else ">"
     return f"""{unit.text}
 #include "gs/host.h"
 
+static_assert(gs::kGroup == {GROUP}, "the caller allocates one row of partial sums per group");
+
 GS_EXPORT void gs_kernel(const void* arguments, int64_t threads) {{
-  gs::{unit.job}_on_host<Problem>(*static_cast<const {structure}*>(arguments), threads);
+  gs::{unit.job}_on_host<Problem>(*static_cast<const {unit.arguments}*>(arguments), threads);
 }}
 """
 

@@ -65,7 +65,6 @@ class Unit:
     - `text`: C++ up to the entry point; needs the headers in `csrc/`.
     - `num_leaves`, `num_wanted`, `entries`: leaves it takes, those whose cotangents it returns, and
         the number of entries of the latter.
-    - `operations`: scalar operations of a step, roughly.
     """
 
     job: str
@@ -73,7 +72,12 @@ class Unit:
     num_leaves: int
     num_wanted: int
     entries: int
-    operations: int
+
+    @property
+    def arguments(self) -> str:
+        """The C++ type of the kernel's arguments."""
+        wanted = ", Problem::num_wanted" if self.job == "adjoint" else ""
+        return f"gs::{self.job.capitalize()}Arguments<Problem::num_leaves{wanted}>"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +102,7 @@ def record_unit(
     writer.field(field)
     writer.step_control(control)
     flags = {"with_outputs": with_outputs, "with_dt0": with_dt0}
-    return writer.unit("record", flags, field.operations)
+    return writer.unit("record", flags)
 
 
 def replay_unit(program: Program, structs: Sequence[Any], with_outputs: bool) -> Unit:
@@ -106,7 +110,7 @@ def replay_unit(program: Program, structs: Sequence[Any], with_outputs: bool) ->
     field = lower_field(program, structs)
     writer = _Writer(program, structs, [field])
     writer.field(field)
-    return writer.unit("replay", {"with_outputs": with_outputs}, field.operations)
+    return writer.unit("replay", {"with_outputs": with_outputs})
 
 
 def adjoint_unit(program: Program, structs: Sequence[Any], choices: AdjointChoices) -> Unit:
@@ -131,7 +135,7 @@ def adjoint_unit(program: Program, structs: Sequence[Any], choices: AdjointChoic
         "with_output_times": choices.with_output_times,
         "with_segments": choices.with_segments,
     }
-    return writer.unit("adjoint", flags, field.operations + pull.operations)
+    return writer.unit("adjoint", flags)
 
 
 class _Writer:
@@ -306,7 +310,7 @@ class _Writer:
             ]
         )
 
-    def unit(self, job: str, flags: dict[str, bool], operations: int) -> Unit:
+    def unit(self, job: str, flags: dict[str, bool]) -> Unit:
         """The complete text."""
         num_leaves, entries = len(self._structs), self._wanted_begin[-1]
         begin = ", ".join(map(str, self._wanted_begin))
@@ -347,7 +351,7 @@ class _Writer:
                 "",
             ]
         )
-        return Unit(job, text, num_leaves, self._num_wanted, entries, operations * stages)
+        return Unit(job, text, num_leaves, self._num_wanted, entries)
 
 
 def _per_output(
