@@ -108,6 +108,15 @@ def test_flags_in_memory(options, compiler, tmp_path):
     _run(compiler, tmp_path, "lanes", "-O0", *options, argument="flags")
 
 
+@pytest.mark.parametrize(
+    "options",
+    [_WIDEST, ("-DGS_REAL_BITS=32",), ("-DGS_LANES=1",)],
+    ids=["packs", "packs of floats", "scalars"],
+)
+def test_power_of_step_control(options, compiler, tmp_path):
+    _run(compiler, tmp_path, "power", "-O1", *options)
+
+
 @pytest.mark.parametrize("bits", [64, 32])
 def test_explicit_rk(bits, compiler, tmp_path):
     _run(compiler, tmp_path, "explicit_rk", "-O0", f"-DGS_REAL_BITS={bits}")
