@@ -10,9 +10,8 @@ import numpy as np
 from .._adjoint import DiscreteAdjoint
 from .._custom_types import Leaf
 from .._ensemble.program import Program
-from .._memory import choose_checkpoint_every
 from .._xla.adjoint import AdjointInputs, Cotangents, Wanted
-from .._xla.checkpoints import checkpoint_spacing
+from .._xla.checkpoints import checkpoint_count, checkpoint_spacing
 from .._xla.record import Recording, RecordInputs
 from .._xla.replay import Replayed, ReplayInputs
 from .arguments import ArgumentList
@@ -41,8 +40,8 @@ def _checkpoints(
     if not store:
         return None, 1
     per_row = dim * lanes * np.dtype(dtype).itemsize
-    every = choose_checkpoint_every(rows, per_row, options.checkpoint_every, options.memory_limit)
-    return _array((-(-rows // every), dim, lanes), dtype), every
+    count, every = checkpoint_count(rows, per_row, options)
+    return _array((count, dim, lanes), dtype), every
 
 
 def record(

@@ -21,12 +21,17 @@ def empty_checkpoints(
     Decided here, where the number of lanes is that of the whole batch and the state is complete.
     """
     bytes_per_row = sum(leaf.size * leaf.dtype.itemsize for leaf in jtu.tree_leaves(state))
+    count, every = checkpoint_count(rows, bytes_per_row, options)
+    empty = jtu.tree_map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), state)
+    return empty, every
+
+
+def checkpoint_count(rows: int, bytes_per_row: int, options: DiscreteAdjoint) -> tuple[int, int]:
+    """How many checkpoints a mesh of `rows` steps has, and the steps between two of them."""
     every = choose_checkpoint_every(
         rows, bytes_per_row, options.checkpoint_every, options.memory_limit
     )
-    count = -(-rows // every)
-    empty = jtu.tree_map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), state)
-    return empty, every
+    return -(-rows // every), every
 
 
 def checkpoint_spacing(checkpoints: Checkpoints, rows: int, options: DiscreteAdjoint) -> int:
