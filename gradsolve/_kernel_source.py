@@ -18,13 +18,12 @@ from ._fused.refusal import refusal
 from ._fused.unit import AdjointChoices, Unit, adjoint_unit, record_unit, replay_unit
 from ._in_axes import InAxes
 from ._integrators import AbstractIntegrator
-from ._solve import _DEFAULT_CONTROLLER, _DEFAULT_INTEGRATOR, prepare
+from ._solve import _DEFAULT_ADJOINT, _DEFAULT_CONTROLLER, _DEFAULT_INTEGRATOR, prepare
 from ._solve_checks import check_choices
 from ._system import ODESystem
-from ._trajectory import _DIFFERENTIABLE
+from ._trajectory import names_in_wrt
 
 _JOBS = ("record", "replay", "adjoint")
-_DEFAULT_ADJOINT = DiscreteAdjoint()
 _DEFAULT_BACKEND = HostCPU()
 
 
@@ -75,14 +74,7 @@ def kernel_source(
             "`backend` must be `gradsolve.HostCPU()` or `gradsolve.CUDA()`, the backends whose "
             f"kernels are generated, got {backend!r}."
         )
-    names = (wrt,) if isinstance(wrt, str) else tuple(wrt or ())
-    if not names or any(name not in _DIFFERENTIABLE for name in names):
-        raise ValueError(
-            f"`wrt` may name {', '.join(map(repr, _DIFFERENTIABLE))} or a tuple of them, got "
-            f"{wrt!r}."
-        )
-    if job == "adjoint" and "ts" in names and ts is None:
-        raise ValueError("`wrt` names 'ts', but there are no output times (`ts=None`).")
+    names = names_in_wrt(wrt, ts is not None or job != "adjoint")
     check_choices(integrator, controller, adjoint, backend, dt0, max_steps=1)
     arguments = {
         "system": system,

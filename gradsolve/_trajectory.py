@@ -169,15 +169,7 @@ class Trajectory(eqx.Module):
 
         `ValueError` for an unknown name in `wrt`.
         """
-        names = (wrt,) if isinstance(wrt, str) else tuple(wrt or ())
-        unknown = [name for name in names if name not in _DIFFERENTIABLE]
-        if unknown or not names:
-            raise ValueError(
-                f"`wrt` may name {', '.join(map(repr, _DIFFERENTIABLE))} or a tuple of them, got "
-                f"{wrt!r}."
-            )
-        if "ts" in names and self.ts is None:
-            raise ValueError("`wrt` names 'ts', but this solve had no output times (`ts=None`).")
+        names = names_in_wrt(wrt, self.ts is not None)
         values = {
             "system": self.system if system is None else system,
             "y0": self.y0 if y0 is None else y0,
@@ -244,6 +236,19 @@ class Trajectory(eqx.Module):
             return jnp.squeeze(leaf, axis) if t.ndim == 0 else leaf
 
         return jtu.tree_map(restore, ys)
+
+
+def names_in_wrt(wrt: Any, has_outputs: bool) -> tuple[str, ...]:
+    """What `wrt` names, as a tuple; raises `ValueError` for anything else."""
+    names = (wrt,) if isinstance(wrt, str) else tuple(wrt or ())
+    if not names or any(name not in _DIFFERENTIABLE for name in names):
+        raise ValueError(
+            f"`wrt` may name {', '.join(map(repr, _DIFFERENTIABLE))} or a tuple of them, got "
+            f"{wrt!r}."
+        )
+    if "ts" in names and not has_outputs:
+        raise ValueError("`wrt` names 'ts', but there are no output times (`ts=None`).")
+    return names
 
 
 def status_of(result: Any) -> Int[Array, "*lanes"]:
