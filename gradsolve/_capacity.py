@@ -38,8 +38,15 @@ def solve_growing(call: Any, request: Request) -> SolveOutput:
             # The vector field closes over traced values: the size cannot depend on the result.
             return call(request)
         unfinished, steps, failed = np.asarray(out.summary)  # the only wait for the device
-        if not unfinished or capacity == request.max_steps:
+        if not unfinished:
             break
+        if capacity == request.max_steps:
+            # A mesh of `max_steps` rows is never too small: better no result than a wrong one.
+            raise RuntimeError(
+                f"The backend left trajectories unfinished in a mesh of {capacity} steps, which "
+                "`max_steps` allows no more than. This is an error in gradsolve; "
+                "`backend=gradsolve.XLA()` avoids it."
+            )
         capacity *= _GROWTH
     _capacity_hints[request] = capacity
     _capacity_hints.move_to_end(request)
