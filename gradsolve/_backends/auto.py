@@ -1,6 +1,6 @@
 """The default choice of a backend."""
 
-from .._fused.refusal import not_worthwhile, refusal
+from .._fused.refusal import refusal
 from ._base import AbstractBackend, AbstractRunner, BackendReport, Question
 from .cuda import CUDA
 from .host_cpu import HostCPU
@@ -26,9 +26,7 @@ class Auto(AbstractBackend):
                 "on one."
             )
             return XLA(), BackendReport("Auto", "XLA", reason)
-        problem = (
-            runner.unavailable(question) or refusal(name, question) or not_worthwhile(question)
-        )
+        problem = runner.unavailable(question) or refusal(name, question, worthwhile=True)
         if problem is not None:
             return XLA(), BackendReport("Auto", "XLA", problem)
         where = "a CPU" if name == "HostCPU" else "an NVIDIA GPU"
