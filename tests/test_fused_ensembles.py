@@ -169,9 +169,9 @@ def launches(monkeypatch):
     seen = []
     original = jobs.launch
 
-    def counting(kernel, arguments, lanes):
+    def counting(kernel, arguments, lanes, **options):
         seen.append(lanes)
-        return original(kernel, arguments, lanes)
+        return original(kernel, arguments, lanes, **options)
 
     monkeypatch.setattr(jobs, "launch", counting)
     return seen
