@@ -117,9 +117,12 @@ def test_power_of_step_control(options, compiler, tmp_path):
     _run(compiler, tmp_path, "power", "-O1", *options)
 
 
-@pytest.mark.parametrize("bits", [64, 32])
-def test_explicit_rk(bits, compiler, tmp_path):
-    _run(compiler, tmp_path, "explicit_rk", "-O0", f"-DGS_REAL_BITS={bits}")
+# Whether the adjoint keeps the arguments of the stages or sums them up again, as on a GPU.
+@pytest.mark.parametrize(
+    "flag", ["-DGS_REAL_BITS=64", "-DGS_REAL_BITS=32", "-DGS_KEEP_BOTH_BELOW=0"]
+)
+def test_explicit_rk(flag, compiler, tmp_path):
+    _run(compiler, tmp_path, "explicit_rk", "-O0", flag)
 
 
 @pytest.mark.slow

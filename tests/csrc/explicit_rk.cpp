@@ -181,7 +181,7 @@ void check_transpose(bool outputs_here, bool at_end) {
     }
     ct_t = Method::adj_output(x.t0, x.t1, k, x.t, u_out, Mask(at_end), outputs);
   }
-  Method::adj_step(x.q, x.t0, x.t1, at, k, outputs_here, &outputs, ct, ct_t0, ct_t1, ct_p);
+  Method::adj_step(x.q, x.t0, x.t1, x.y, at, k, outputs_here, &outputs, ct, ct_t0, ct_t1, ct_p);
 
   Real left(0), right(0);
   for (int m = 0; m < dim; ++m) {
@@ -221,7 +221,7 @@ void check_empty_step() {
   typename Method::OutputCotangents outputs;
   outputs.clear();
   Method::adj_forward(q, t, t, y, true, at, k);
-  Method::adj_step(q, t, t, at, k, true, &outputs, ct, ct_t0, ct_t1, ct_p);
+  Method::adj_step(q, t, t, y, at, k, true, &outputs, ct, ct_t0, ct_t1, ct_p);
   for (int l = 0; l < GS_LANES; ++l) {
     for (int c = 0; c < 3; ++c) {
       CHECK(same(lane(y1[c], l), lane(y[c], l)));

@@ -62,13 +62,19 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
   const int32_t rows = highest_in_warp(mesh.num_steps);
   // States of the rows from here on need no segment any more.
   [[maybe_unused]] int32_t segment_end = rows;
-  // What the next row needs is read one row ahead, while the present one is computed.
+  // What the next row needs is read one row ahead, while the present one is computed: into
+  // registers, or where the stages need those, into the nearest cache.
   Real ahead_from, ahead_y[dim], ahead_to(0);
   const auto read_ahead = [&](int32_t row) GS_LAMBDA {
     ahead_from = mesh.start(row);
     if constexpr (!P::with_segments) {
       for_each<dim>([&](auto c) GS_LAMBDA {
-        ahead_y[c] = load<Real>(a.checkpoints, static_cast<int64_t>(row) * dim + c, lanes);
+        const int64_t at = static_cast<int64_t>(row) * dim + c;
+        if constexpr (Method::recompute_arguments()) {
+          prefetch(a.checkpoints, at, lanes);
+        } else {
+          ahead_y[c] = load<Real>(a.checkpoints, at, lanes);
+        }
       });
     }
   };
@@ -80,7 +86,13 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
     const Mask taken = mesh.takes(row) & lanes.valid;
     const Real from = ahead_from, to = ahead_to;
     Real y[dim];
-    for_each<dim>([&](auto c) GS_LAMBDA { y[c] = ahead_y[c]; });
+    for_each<dim>([&](auto c) GS_LAMBDA {
+      if constexpr (Method::recompute_arguments() && !P::with_segments) {
+        y[c] = load<Real>(a.checkpoints, static_cast<int64_t>(row) * dim + c, lanes);
+      } else {
+        y[c] = ahead_y[c];
+      }
+    });
     ahead_to = from;  // where one step starts, the one before ends
     if (row > 0) read_ahead(row - 1);
     if constexpr (P::with_segments) {
@@ -129,7 +141,7 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
     for_each<dim>([&](auto c) GS_LAMBDA { lambda[c] = ct[c]; });
     typename Method::OutputCotangents from_outputs;
     if constexpr (P::with_outputs) {
-      from_outputs.clear();
+      if (outputs_here) from_outputs.clear();
       while (any(due)) {
         const Real t = select(due, mesh.direction * last_time, to);
         const Mask at_end = t == to;
@@ -150,13 +162,13 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
 
     Real step_t0, step_t1;
 #if GS_LANES == 1
-    Method::adj_step(p, from, to, at, k, outputs_here, &from_outputs, lambda, step_t0, step_t1,
+    Method::adj_step(p, from, to, y, at, k, outputs_here, &from_outputs, lambda, step_t0, step_t1,
                      ct_p);
     for_each<dim>([&](auto c) GS_LAMBDA { ct[c] = lambda[c]; });
 #else
     Real of_step[P::num_cotangents > 0 ? P::num_cotangents : 1];
     for_each<P::num_cotangents>([&](auto e) GS_LAMBDA { of_step[e] = Real(0); });
-    Method::adj_step(p, from, to, at, k, outputs_here, &from_outputs, lambda, step_t0, step_t1,
+    Method::adj_step(p, from, to, y, at, k, outputs_here, &from_outputs, lambda, step_t0, step_t1,
                      of_step);
     for_each<P::num_cotangents>(
         [&](auto e) GS_LAMBDA { ct_p[e] = ct_p[e] + select(live, of_step[e], Real(0)); });

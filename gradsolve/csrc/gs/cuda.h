@@ -3,6 +3,7 @@
 #pragma once
 
 #include "gs/adjoint.h"
+#include "gs/kept.h"
 #include "gs/record.h"
 #include "gs/replay.h"
 
@@ -11,8 +12,6 @@ namespace gs {
 __device__ __forceinline__ Lanes lanes_of_this_thread(int64_t total) {
   return lanes_from(static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x, total);
 }
-
-constexpr int kMaxBlock = 128;
 
 // The trajectories of a block in the order of their numbers of steps, so that the threads of a warp
 // have about equally many: a warp takes as long as its longest trajectory. The block is small

@@ -10,9 +10,18 @@
 
 #pragma once
 
+#include "gs/kept.h"
 #include "gs/lanes.h"
 
 namespace gs {
+
+// How many bytes of stages the adjoint keeps in registers; see recompute_arguments(). A CPU has too
+// few registers for either, and its stack is close.
+#ifndef GS_KEEP_BOTH_BELOW
+#define GS_KEEP_BOTH_BELOW (GS_CUDA ? 400 : 1 << 30)
+#endif
+constexpr int kKeepBothBelow = GS_KEEP_BOTH_BELOW;
+constexpr int kKeepOneBelow = 512;
 
 template <class P>
 struct ExplicitRK {
@@ -181,7 +190,13 @@ struct ExplicitRK {
   //
   // From the forward sweep the Y_i are kept, and the k_i only where times or outputs need them;
   // kbar_i is summed up when it is needed, from the w_j. So Y_1..Y_i and w_i+1..w_s are alive at
-  // once.
+  // once. At the end of the forward sweep, though, it is all Y_i and all k_i. Where that is what
+  // exceeds the registers of a GPU, the k_i are kept instead, and each Y_i is summed up again.
+
+  static constexpr bool recompute_arguments() {
+    constexpr int bytes = all_stages * dim * static_cast<int>(sizeof(Scalar));
+    return 2 * bytes > kKeepBothBelow && bytes <= kKeepOneBelow;
+  }
 
   // Whether the end state depends on stage I, directly or through later stages.
   template <int I>
@@ -220,17 +235,31 @@ struct ExplicitRK {
     return out;
   }
 
-  // What the outputs inside a step leave behind.
+  // What the outputs inside a step leave behind. Since b_i(theta) = sum_p dense_ip theta^p, all
+  // that y and the stages need of them is the moments sum_m theta_m^p c_m for p = 0, 1, ...,
+  // degree: fewer numbers to keep than one cotangent for every stage.
   struct OutputCotangents {
-    Real y[dim];
-    Real k[all_stages][dim];
+    Kept<(T::degree + 1) * dim> moments;
     Real t0, t1;
 
     GS_FN void clear() {
-      for_each<dim>([&](auto c) GS_LAMBDA { y[c] = Real(0); });
-      static_for<all_stages>(
-          [&](auto i) GS_LAMBDA { for_each<dim>([&](auto c) GS_LAMBDA { k[i][c] = Real(0); }); });
+      moments.clear();
       t0 = t1 = Real(0);
+    }
+
+    GS_FN Real moment(int p, int c) const { return moments.get(p * dim + c); }
+
+    GS_FN void add(int p, int c, Real x) { moments.set(p * dim + c, moment(p, c) + x); }
+
+    // Component `c` of sum_m b_I(theta_m) c_m, added to `sum`.
+    template <int I>
+    GS_FN Real reach(Real sum, int c) const {
+      static_for<T::degree>([&](auto p) GS_LAMBDA {
+        constexpr int power = decltype(p)::value + 1;
+        constexpr Scalar weight = T::dense[I][power - 1];
+        if constexpr (weight != 0) sum = fma(Real(weight), moment(power, c), sum);
+      });
+      return sum;
     }
   };
 
@@ -241,9 +270,10 @@ struct ExplicitRK {
       constexpr int I = decltype(i)::value;
       if constexpr (in_adjoint<I>()) {
         if (in_step<I>() || outputs_here) {
-          stage_argument<I>(y, t1 - t0, k, at[I]);
+          Real* const argument = at[recompute_arguments() ? 0 : I];
+          stage_argument<I>(y, t1 - t0, k, argument);
           if constexpr (value_in_adjoint<I>()) {
-            P::field(p, stage_time<I>(t0, t1), at[I], k[I]);
+            P::field(p, stage_time<I>(t0, t1), argument, k[I]);
           }
         }
       }
@@ -255,49 +285,41 @@ struct ExplicitRK {
   // movement of the times is accounted for here.
   GS_FN static Real adj_output(Real t0, Real t1, const Real (*k)[dim], Real t, const Real* ct,
                                Mask at_end, OutputCotangents& so_far) {
-    const Real h = t1 - t0;
     const Real theta = select(at_end, Real(1), fraction(t0, t1, t));
     Real inside[dim];
-    for_each<dim>([&](auto c) GS_LAMBDA {
-      inside[c] = select(at_end, Real(0), ct[c]);
-      so_far.y[c] = so_far.y[c] + inside[c];
+    for_each<dim>([&](auto c) GS_LAMBDA { inside[c] = select(at_end, Real(0), ct[c]); });
+    Real power(1);
+    for_each<T::degree + 1>([&](auto p) GS_LAMBDA {
+      for_each<dim>([&](auto c) GS_LAMBDA { so_far.add(p, c, power * inside[c]); });
+      power = power * theta;
     });
     Real u(0), ct_h(0);
-    static_for<all_stages>([&](auto i) GS_LAMBDA {
-      constexpr int I = decltype(i)::value;
-      if constexpr (in_dense_output<I>()) {
-        const Real b = weight<I>(theta);
-        const Real factor = h * b;
-        for_each<dim>([&](auto c)
-                          GS_LAMBDA { so_far.k[I][c] = fma(factor, inside[c], so_far.k[I][c]); });
-        if constexpr (P::with_times) {
+    if constexpr (P::with_times) {
+      static_for<all_stages>([&](auto i) GS_LAMBDA {
+        constexpr int I = decltype(i)::value;
+        if constexpr (in_dense_output<I>()) {
           Real along(0), along_inside(0);
           for_each<dim>([&](auto c) GS_LAMBDA {
             along = fma(ct[c], k[I][c], along);
             along_inside = fma(inside[c], k[I][c], along_inside);
           });
           u = fma(slope<I>(theta), along, u);
-          ct_h = fma(b, along_inside, ct_h);
+          ct_h = fma(weight<I>(theta), along_inside, ct_h);
         }
-      }
-    });
+      });
+    }
     so_far.t0 = so_far.t0 - ct_h + (theta - Real(1)) * u;
     so_far.t1 = so_far.t1 + ct_h - theta * u;
     return u;
   }
 
   // ct: cotangent of y1 on entry, of y on exit. ct_p accumulates; ct_t0 and ct_t1 are assigned.
-  GS_FN static void adj_step(const Parameters& p, Real t0, Real t1, const Real (*at)[dim],
-                             const Real (*k)[dim], bool outputs_here,
+  GS_FN static void adj_step(const Parameters& p, Real t0, Real t1, const Real* y,
+                             const Real (*at)[dim], const Real (*k)[dim], bool outputs_here,
                              const OutputCotangents* outputs, Real* ct, Real& ct_t0, Real& ct_t1,
                              Real* ct_p) {
     const Real h = t1 - t0;
     Real w[all_stages][dim];
-    Real ct_y[dim];
-    for_each<dim>([&](auto c) GS_LAMBDA {
-      ct_y[c] = ct[c];
-      if constexpr (P::with_outputs) ct_y[c] = ct_y[c] + outputs->y[c];
-    });
     ct_t0 = ct_t1 = Real(0);
     if constexpr (P::with_times) {
       Real ct_h(0);
@@ -312,8 +334,10 @@ struct ExplicitRK {
       ct_t0 = -ct_h;
       ct_t1 = ct_h;
       if constexpr (P::with_outputs) {
-        ct_t0 = ct_t0 + outputs->t0;
-        ct_t1 = ct_t1 + outputs->t1;
+        if (outputs_here) {
+          ct_t0 = ct_t0 + outputs->t0;
+          ct_t1 = ct_t1 + outputs->t1;
+        }
       }
     }
     static_for_down<all_stages>([&](auto i) GS_LAMBDA {
@@ -331,15 +355,19 @@ struct ExplicitRK {
                 if constexpr (weight != 0) sum = fma(Real(weight), w[J][c], sum);
               }
             });
-            if constexpr (P::with_outputs) {
-              kbar[c] = fma(h, sum, outputs->k[I][c]);
-            } else {
-              kbar[c] = h * sum;
+            if constexpr (P::with_outputs && in_dense_output<I>()) {
+              if (outputs_here) sum = outputs->template reach<I>(sum, c);
             }
+            kbar[c] = h * sum;
           });
           Real ct_tau(0);
-          P::pull(p, stage_time<I>(t0, t1), at[I], kbar, w[I], ct_tau, ct_p);
-          for_each<dim>([&](auto c) GS_LAMBDA { ct_y[c] = ct_y[c] + w[I][c]; });
+          if constexpr (recompute_arguments()) {
+            Real argument[dim];
+            stage_argument<I>(y, hidden(h), k, argument);
+            P::pull(p, stage_time<I>(t0, t1), argument, kbar, w[I], ct_tau, ct_p);
+          } else {
+            P::pull(p, stage_time<I>(t0, t1), at[I], kbar, w[I], ct_tau, ct_p);
+          }
           if constexpr (P::with_times) {
             constexpr Scalar c_i = T::c[I];
             Real ct_h(0);
@@ -359,7 +387,14 @@ struct ExplicitRK {
         }
       }
     });
-    for_each<dim>([&](auto c) GS_LAMBDA { ct[c] = ct_y[c]; });
+    for_each<dim>([&](auto c) GS_LAMBDA {
+      static_for_down<all_stages>([&](auto i) GS_LAMBDA {
+        if constexpr (in_adjoint<decltype(i)::value>()) ct[c] = ct[c] + w[i][c];
+      });
+      if constexpr (P::with_outputs) {
+        if (outputs_here) ct[c] = ct[c] + outputs->moment(0, c);
+      }
+    });
   }
 };
 

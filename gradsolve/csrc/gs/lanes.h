@@ -66,27 +66,42 @@ struct Index {
   GS_FN constexpr operator int() const { return I; }
 };
 
-template <int I, int N, class F>
-GS_FN void static_for_from(F&& f) {
-  if constexpr (I < N) {
-    f(Index<I>{});
-    static_for_from<I + 1, N>(f);
-  }
+template <int... I>
+struct Indices {};
+
+template <int N, int... I>
+struct IndicesBelow : IndicesBelow<N - 1, N - 1, I...> {};
+
+template <int... I>
+struct IndicesBelow<0, I...> {
+  using upwards = Indices<I...>;
+};
+
+template <int N, int... I>
+struct IndicesDown : IndicesDown<N - 1, I..., N - 1> {};
+
+template <int... I>
+struct IndicesDown<0, I...> {
+  using downwards = Indices<I...>;
+};
+
+// All calls side by side: calls inside calls would be inlined into one another, and take the
+// compiler a time that grows with the square of their number.
+template <class F, int... I>
+GS_FN void call_with(F&& f, Indices<I...>) {
+  (f(Index<I>{}), ...);
 }
 
 // f(Index<0>), ..., f(Index<N - 1>): the index is a constant inside f.
 template <int N, class F>
 GS_FN void static_for(F&& f) {
-  static_for_from<0, N>(f);
+  call_with(f, typename IndicesBelow<N>::upwards{});
 }
 
 // f(Index<N - 1>), ..., f(Index<0>).
 template <int N, class F>
 GS_FN void static_for_down(F&& f) {
-  if constexpr (N > 0) {
-    f(Index<N - 1>{});
-    static_for_down<N - 1>(f);
-  }
+  call_with(f, typename IndicesDown<N>::downwards{});
 }
 
 // A loop over the components of a state: unrolled, so that they live in registers, if they are few.
@@ -451,6 +466,17 @@ using Scalar = scalar_of<Real>;
 constexpr Scalar kInfinity = static_cast<Scalar>(__builtin_bit_cast(double, 0x7ff0000000000000ull));
 constexpr Scalar kNan = static_cast<Scalar>(__builtin_bit_cast(double, 0x7ff8000000000000ull));
 
+// The same number, but the compiler cannot tell: what is computed from it is computed again rather
+// than kept in registers since it was last computed.
+GS_FN Real hidden(Real x) {
+#if GS_CUDA && GS_REAL_BITS == 64
+  asm("" : "+d"(x));
+#elif GS_CUDA
+  asm("" : "+f"(x));
+#endif
+  return x;
+}
+
 // ---- Lanes in memory ---------------------------------------------------------------------------
 
 // Which trajectories the lanes of one pack are. Lanes past the end of the ensemble repeat its last
@@ -479,6 +505,15 @@ GS_FN Lanes lanes_from(int64_t first, int64_t total) {
 GS_FN int64_t index_of(const Lanes& lanes, int l) {
   const int64_t i = lanes.first + l;
   return i < lanes.total ? i : lanes.total - 1;
+}
+
+// Asks for what load() with the same arguments will read.
+template <class S>
+GS_FN void prefetch([[maybe_unused]] const S* array, [[maybe_unused]] int64_t row,
+                    [[maybe_unused]] const Lanes& lanes) {
+#if GS_CUDA
+  asm volatile("prefetch.global.L1 [%0];" ::"l"(array + row * lanes.total + lanes.first));
+#endif
 }
 
 // Row `row` of an array of shape [rows][ensemble], one entry per lane. Flags are stored as bytes.
