@@ -20,10 +20,18 @@ os.environ.setdefault("MPLBACKEND", "Agg")  # no window, and none in the tests' 
 import jax
 import pytest
 
+# Compiling takes most of the time, and most of that goes into the optimization of code that runs
+# once. A third of the time is left without it.
+_UNOPTIMIZED = (
+    "--xla_backend_optimization_level=0",
+    "--xla_llvm_disable_expensive_passes=true",
+    "--xla_cpu_use_fusion_emitters=false",
+)
 
-def _wants_gpu(config: pytest.Config) -> bool:
+
+def _asks_for(config: pytest.Config, marker: str) -> bool:
     expression = config.getoption("markexpr") or ""
-    return "gpu" in expression and "not gpu" not in expression
+    return marker in expression and f"not {marker}" not in expression
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -31,17 +39,27 @@ def pytest_configure(config: pytest.Config) -> None:
     jax.config.update("jax_enable_x64", True)
     # A persistent cache would hide compilation failures and falsify compilation counts.
     jax.config.update("jax_enable_compilation_cache", False)
-    if not _wants_gpu(config):
-        jax.config.update("jax_platforms", "cpu")
+    if _asks_for(config, "gpu"):
+        return
+    jax.config.update("jax_platforms", "cpu")
+    if not _asks_for(config, "optimized"):
+        # In a subprocess of a test, too.
+        os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *_UNOPTIMIZED]).strip()
+
+
+_SKIPPED = {
+    "gpu": "needs a CUDA device: run `pytest -m gpu` where there is one",
+    "optimized": "about the rounding of optimized code: run `pytest -m optimized`",
+}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if _wants_gpu(config):
-        return
-    skip = pytest.mark.skip(reason="needs a CUDA device: run `pytest -m gpu` where there is one")
-    for item in items:
-        if item.get_closest_marker("gpu"):
-            item.add_marker(skip)
+    for marker, reason in _SKIPPED.items():
+        if _asks_for(config, marker):
+            continue
+        for item in items:
+            if item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(

@@ -27,10 +27,12 @@ def record(integrator=None, ts=TS, **kwargs):
     )
 
 
+# The fused kernels have the same test in test_fused_integrators.py.
+@pytest.mark.optimized
 @pytest.mark.parametrize("integrator", EXPLICIT, ids=lambda i: type(i).__name__)
 def test_a_replay_reproduces_the_recording_bit_for_bit(integrator):
     for ts in (TS, None):
-        trajectory = record(integrator, ts)
+        trajectory = record(integrator, ts, backend=gs.XLA())
         assert (trajectory.replay() == trajectory.ys).all()
 
 
@@ -82,8 +84,9 @@ def test_an_empty_window_is_one_step_of_length_zero():
         assert relative(g_t0, -field[i]) < 1e-13
 
 
+@pytest.mark.optimized
 def test_two_runs_give_the_same_bits():
-    first, second = record(), record()
+    first, second = record(backend=gs.XLA()), record(backend=gs.XLA())
     assert eqx.tree_equal(first.ys, second.ys)
     loss = lambda ys: jnp.sum(jnp.sin(ys))
     assert eqx.tree_equal(first.loss_grad(loss), second.loss_grad(loss))

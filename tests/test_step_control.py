@@ -50,6 +50,10 @@ def compare(ours, theirs, *, times=1e-7, states=1e-7):
     assert relative(ours.ys, theirs.ys[count - 1]) <= states
 
 
+# Tsit5 on every problem, every method on some.
+FOR_ALL_METHODS = ("lotka_volterra", "vdp_mu2", "pk_two_compartment")
+
+
 # A loose tolerance for methods of order 2, which otherwise need tens of thousands of steps. The
 # first step is given, since Diffrax's automatic one is always 0.01.
 @pytest.mark.parametrize("name", NON_STIFF)
@@ -58,6 +62,8 @@ def test_counts_on_the_reference_problems(name):
     t0, t1 = problem["t0"], problem["t1"]
     dt0 = 1e-3 * (t1 - t0)
     for integrator, solver in SHARED_WITH_DIFFRAX:
+        if not (name in FOR_ALL_METHODS or isinstance(integrator, gs.Tsit5)):
+            continue
         rtol = 1e-3 if integrator.order < 4 else 1e-6
         atol = jnp.asarray(problem["scale"]) * rtol
         ours = gs.solve(
@@ -69,6 +75,7 @@ def test_counts_on_the_reference_problems(name):
             integrator=integrator,
             controller=gs.PIDController(rtol=rtol, atol=atol),
             max_steps=20_000,
+            backend=gs.XLA(),
         )
         theirs = diffrax_solve(
             solver,
