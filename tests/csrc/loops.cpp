@@ -46,6 +46,9 @@ struct Ensemble {
   }
 };
 
+// What is in memory before anything is written to it.
+constexpr double kLeftOver = 1e300;
+
 struct Recording {
   Numbers y1, ys, times, checkpoints;
   Counts accepted, rejected, status;
@@ -63,7 +66,7 @@ Recording run_record(Ensemble& e, int every, int64_t threads, int capacity = kCa
   Recording r{Numbers(kDim * kLanes),
               Numbers(kOutputTimesEach * kDim * kLanes),
               Numbers((kCapacity + 1) * kLanes),
-              Numbers(blocks * kDim * kLanes),
+              Numbers(blocks * kDim * kLanes, kLeftOver),
               Counts(kLanes),
               Counts(kLanes),
               Counts(kLanes),
@@ -99,7 +102,7 @@ template <class P>
 Replayed run_replay(Ensemble& e, const Recording& r, int every, int64_t threads) {
   const int blocks = (kCapacity + every - 1) / every;
   Replayed out{Numbers(kDim * kLanes), Numbers(kOutputTimesEach * kDim * kLanes),
-               Numbers(blocks * kDim * kLanes)};
+               Numbers(blocks * kDim * kLanes, kLeftOver)};
   const gs::ReplayArguments<P::num_leaves> arguments{kLanes,
                                                      kOutputTimesEach,
                                                      every,
@@ -128,7 +131,7 @@ Cotangents run_adjoint(Ensemble& e, const Recording& r, const Numbers& checkpoin
   Cotangents ct{
       Numbers(kDim * kLanes), Numbers(kLanes), Numbers(kLanes), Numbers(kOutputTimesEach * kLanes),
       Numbers(kLanes),        Numbers(1),      Numbers(1)};
-  Numbers segment(every * kDim * kLanes);
+  Numbers segment(every * kDim * kLanes, kLeftOver);
   Numbers partial(((kLanes + gs::kGroup - 1) / gs::kGroup) * P::num_cotangents);
   const gs::AdjointArguments<P::num_leaves, P::num_wanted> arguments{
       kLanes,
@@ -349,5 +352,6 @@ int main() {
   check_recording<Heun>("Heun");
 #endif
   check_adjoint<Bosh3>("Bosh3");
+  CHECK(!far_away);
   return failures != 0;
 }

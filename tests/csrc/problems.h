@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <atomic>
+
 #include "gs/explicit_rk.h"
 
 using gs::for_each, gs::lane, gs::set_lane;
@@ -62,12 +64,25 @@ struct ScalarLeaves {
   }
 };
 
+// Whether a field was asked for its value where no trajectory has ever been. A field with a loop
+// might not come back from there, whether or not its value is used.
+inline std::atomic<bool> far_away{false};
+
+GS_FN void watch(const Real* y, int dim) {
+  for (int c = 0; c < dim; ++c) {
+    for (int l = 0; l < GS_LANES; ++l) {
+      if (std::fabs(lane(y[c], l)) > 1e6) far_away = true;
+    }
+  }
+}
+
 // x' = sigma (y - x), y' = x (rho - z) - y, z' = x y - beta z.
 struct Lorenz {
   static constexpr int dim = 3, num_leaves = 3;
   using Parameters = ScalarLeaves<3>;
 
   GS_FN static void field(const Parameters& q, Real, const Real* y, Real* dy) {
+    watch(y, dim);
     dy[0] = q.p[0] * (y[1] - y[0]);
     dy[1] = y[0] * (q.p[1] - y[2]) - y[1];
     dy[2] = y[0] * y[1] - q.p[2] * y[2];
@@ -75,6 +90,7 @@ struct Lorenz {
 
   GS_FN static void pull(const Parameters& q, Real, const Real* y, const Real* ct, Real* ct_y,
                          Real& ct_t, Real* ct_p) {
+    watch(y, dim);
     ct_y[0] = -q.p[0] * ct[0] + (q.p[1] - y[2]) * ct[1] + y[1] * ct[2];
     ct_y[1] = q.p[0] * ct[0] - ct[1] + y[0] * ct[2];
     ct_y[2] = -y[0] * ct[1] - q.p[2] * ct[2];

@@ -3,7 +3,9 @@
 // The lanes of a pack, or of a warp, walk the rows of the mesh downwards together, so that what
 // they read lies side by side in memory; a lane with fewer steps waits. A lane takes part in a row
 // only if it recorded that step and a cotangent has reached it: where it failed, the field's
-// derivative may be infinite, and zero times that is not zero.
+// derivative may be infinite, and zero times that is not zero. A waiting lane of a pack is computed
+// with the others, and stands at its initial state meanwhile: from any other place a loop inside
+// the field might not come back.
 
 #pragma once
 
@@ -59,6 +61,17 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
     if (outputs.count > 0) last_time = outputs.forward(last_output);
   }
 
+  [[maybe_unused]] Real initial[dim];
+  if constexpr (GS_LANES > 1) {
+    for_each<dim>([&](auto c) GS_LAMBDA { initial[c] = load<Real>(a.checkpoints, c, lanes); });
+  }
+  const auto checkpoint = [&](int32_t row, int32_t block, Real* y) GS_LAMBDA {
+    for_each<dim>([&](auto c) GS_LAMBDA {
+      y[c] = load<Real>(a.checkpoints, static_cast<int64_t>(block) * dim + c, lanes);
+      if constexpr (GS_LANES > 1) y[c] = select(mesh.takes(row), y[c], initial[c]);
+    });
+  };
+
   const int32_t rows = highest_in_warp(mesh.num_steps);
   // States of the rows from here on need no segment any more.
   [[maybe_unused]] int32_t segment_end = rows;
@@ -67,15 +80,13 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
   Real ahead_from, ahead_y[dim], ahead_to(0);
   const auto read_ahead = [&](int32_t row) GS_LAMBDA {
     ahead_from = mesh.start(row);
-    if constexpr (!P::with_segments) {
+    if constexpr (P::with_segments) {
+    } else if constexpr (Method::recompute_arguments()) {
       for_each<dim>([&](auto c) GS_LAMBDA {
-        const int64_t at = static_cast<int64_t>(row) * dim + c;
-        if constexpr (Method::recompute_arguments()) {
-          prefetch(a.checkpoints, at, lanes);
-        } else {
-          ahead_y[c] = load<Real>(a.checkpoints, at, lanes);
-        }
+        prefetch(a.checkpoints, static_cast<int64_t>(row) * dim + c, lanes);
       });
+    } else {
+      checkpoint(row, row, ahead_y);
     }
   };
   if (rows > 0) {
@@ -86,13 +97,11 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
     const Mask taken = mesh.takes(row) & lanes.valid;
     const Real from = ahead_from, to = ahead_to;
     Real y[dim];
-    for_each<dim>([&](auto c) GS_LAMBDA {
-      if constexpr (Method::recompute_arguments() && !P::with_segments) {
-        y[c] = load<Real>(a.checkpoints, static_cast<int64_t>(row) * dim + c, lanes);
-      } else {
-        y[c] = ahead_y[c];
-      }
-    });
+    if constexpr (Method::recompute_arguments() && !P::with_segments) {
+      checkpoint(row, row, y);
+    } else {
+      for_each<dim>([&](auto c) GS_LAMBDA { y[c] = ahead_y[c]; });
+    }
     ahead_to = from;  // where one step starts, the one before ends
     if (row > 0) read_ahead(row - 1);
     if constexpr (P::with_segments) {
@@ -101,9 +110,7 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
         // Re-integrates the steps after a checkpoint.
         segment_end = first;
         Real k[Method::all_stages][dim];
-        for_each<dim>([&](auto c) GS_LAMBDA {
-          y[c] = load<Real>(a.checkpoints, static_cast<int64_t>(first / every) * dim + c, lanes);
-        });
+        checkpoint(first, first / every, y);
         for (int32_t inner = first; inner <= row; ++inner) {
           for_each<dim>([&](auto c) GS_LAMBDA {
             store(a.segment, static_cast<int64_t>(inner - first) * dim + c, lanes, y[c]);
