@@ -242,6 +242,9 @@ def expected(cases: Sequence[Case]) -> list[list[np.ndarray]]:
 
     # Most of the time goes into the optimization of code that runs once.
     options = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+    if jax.__version_info__ < (0, 11):
+        # tests/conftest.py switches these off, and then XLA's cube root is off by 66 units.
+        options["xla_cpu_use_fusion_emitters"] = True
     results = jax.jit(all_cases, compiler_options=options)(
         [tuple(map(np.asarray, case.args)) for case in cases]
     )
