@@ -21,9 +21,9 @@ def block_size(lanes: int) -> int:
 
 def cuda_source(unit: Unit) -> str:
     """The complete source of a kernel for the GPU."""
-    # The compiler spills a number or two to fit one more block on a multiprocessor, unless told that
-    # one is enough. A recording then takes a few registers more and no spill; the adjoint of Lorenz
-    # would take 20 more, for nothing.
+    # The compiler spills a number or two to fit one more block on a multiprocessor, unless told
+    # that one is enough. A recording then takes a few registers more and no spill; the adjoint of
+    # Lorenz would take 20 more, for nothing.
     bounds = "gs::kMaxBlock, 1" if unit.job == "record" else "gs::kMaxBlock"
     text = f"""{unit.text}
 #include "gs/cuda.h"
