@@ -144,8 +144,10 @@ def _cases_unary(dtype):
         yield Case(name, function, (_uniform(0, (3,), low, high, dtype),)), limit
         if name == "reduce_precision":
             continue
+        # At its pole releases of JAX differ: nan in some, minus infinity in others.
+        values = [x for x in _SPECIAL if x != 0 or name != "digamma"]
         with np.errstate(over="ignore"):
-            special = np.resize(np.array(_SPECIAL).astype(dtype), (LANES, 2))
+            special = np.resize(np.array(values).astype(dtype), (LANES, 2))
         yield Case(f"{name} of special values", function, (special,)), limit
 
 
