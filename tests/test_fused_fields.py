@@ -123,7 +123,7 @@ def test_the_gradient_for_every_weight_of_a_network(fused):
     trajectory = gs.solve(system, y0, in_axes=gs.InAxes(y0=0), backend=fused, **options)
     loss = lambda ys: jnp.sum(ys**2)
     _, gradient = trajectory.loss_grad(loss)
-    weights, structure = jax.tree_util.tree_flatten(eqx.filter(gradient, eqx.is_array))
+    weights = jax.tree_util.tree_leaves(eqx.filter(gradient, eqx.is_array))
     assert sum(weight.size for weight in weights) == 4 * 32 + 32 + 32 * 32 + 32 + 32 * 4 + 4
     assert all((weight != 0).all() for weight in weights)
 
@@ -137,8 +137,9 @@ def test_the_gradient_for_every_weight_of_a_network(fused):
     along = sum(
         jnp.vdot(g, d) for g, d in zip(weights, jax.tree_util.tree_leaves(direction), strict=True)
     )
-    # The error of the difference is the cube of the step, and rounding by the step.
-    assert abs(change / (2 * step) / along - 1) < 1e-6
+    # The error of the difference: the square of the step along a direction of norm 40, about 2e-9,
+    # and rounding over the step, less.
+    assert abs(change / (2 * step) / along - 1) < 1e-7
 
 
 GRID = np.linspace(0.0, np.sqrt(5.0), 81)
