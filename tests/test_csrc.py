@@ -131,6 +131,9 @@ def test_loops(compiler, tmp_path):
         lanes: _run(compiler, tmp_path, "loops", "-O0", f"-DGS_LANES={lanes}").splitlines()
         for lanes in (1, 2, 4, 8)
     }
+    # Where the arguments of the stages are summed up again, as on a GPU, they have the same bits.
+    again = _run(compiler, tmp_path, "loops", "-O0", "-DGS_LANES=1", "-DGS_KEEP_BOTH_BELOW=0")
+    assert again.splitlines() == printed[1]
     # Packs add up a step's contributions to a parameter first, single lanes add each at once.
     of_scalars = [line for line in printed[1] if not line.startswith(("sum ", "ct_sigma "))]
     assert len(of_scalars) == 15

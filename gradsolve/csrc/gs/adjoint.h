@@ -77,16 +77,17 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
   [[maybe_unused]] int32_t segment_end = rows;
   // What the next row needs is read one row ahead, while the present one is computed: into
   // registers, or where the stages need those, into the nearest cache.
-  Real ahead_from, ahead_y[dim], ahead_to(0);
+  constexpr bool ahead_in_cache = !P::with_segments && Method::recompute_arguments();
+  constexpr bool ahead_in_registers = !P::with_segments && !Method::recompute_arguments();
+  Real ahead_from, ahead_to(0);
+  [[maybe_unused]] Real ahead_y[dim];
   const auto read_ahead = [&](int32_t row) GS_LAMBDA {
     ahead_from = mesh.start(row);
-    if constexpr (P::with_segments) {
-    } else if constexpr (Method::recompute_arguments()) {
+    if constexpr (ahead_in_registers) checkpoint(row, row, ahead_y);
+    if constexpr (ahead_in_cache) {
       for_each<dim>([&](auto c) GS_LAMBDA {
         prefetch(a.checkpoints, static_cast<int64_t>(row) * dim + c, lanes);
       });
-    } else {
-      checkpoint(row, row, ahead_y);
     }
   };
   if (rows > 0) {
@@ -97,9 +98,8 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
     const Mask taken = mesh.takes(row) & lanes.valid;
     const Real from = ahead_from, to = ahead_to;
     Real y[dim];
-    if constexpr (Method::recompute_arguments() && !P::with_segments) {
-      checkpoint(row, row, y);
-    } else {
+    if constexpr (ahead_in_cache) checkpoint(row, row, y);
+    if constexpr (ahead_in_registers) {
       for_each<dim>([&](auto c) GS_LAMBDA { y[c] = ahead_y[c]; });
     }
     ahead_to = from;  // where one step starts, the one before ends

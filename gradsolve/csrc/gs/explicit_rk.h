@@ -243,7 +243,9 @@ struct ExplicitRK {
     Real t0, t1;
 
     GS_FN void clear() {
-      moments.clear();
+      for_each<T::degree + 1>([&](auto p) GS_LAMBDA {
+        for_each<dim>([&](auto c) GS_LAMBDA { moments.set(p * dim + c, Real(0)); });
+      });
       t0 = t1 = Real(0);
     }
 

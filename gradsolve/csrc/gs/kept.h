@@ -9,7 +9,7 @@ namespace gs {
 // The most threads in a block.
 constexpr int kMaxBlock = 128;
 
-// N numbers of each trajectory, zero after clear(). They take registers; on a GPU, where those are
+// N numbers of each trajectory. They take registers; on a GPU, where those are
 // 255 of 32 bits, more than kInRegisters bytes take shared memory instead, as long as they fit: a
 // spill to local memory would cost every row, and this costs only the rows that use it.
 template <int N>
@@ -45,10 +45,6 @@ class Kept {
     }
 #endif
     own[shared ? 0 : index] = value;
-  }
-
-  GS_FN void clear() {
-    for_each<N>([&](auto index) GS_LAMBDA { set(index, Real(0)); });
   }
 };
 

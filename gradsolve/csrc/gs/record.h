@@ -25,9 +25,10 @@ GS_FN void store_state_rows(Mask where, Scalar* array, I32 row, const Lanes& lan
                   GS_LAMBDA { store_rows(where, array, row * I32(N) + I32(c), lanes, y[c]); });
 }
 
-// The first checkpoint, of trajectories without a single step too: see adjoint.h.
+// The first checkpoint of a pack, of trajectories without a single step too: see adjoint.h.
 template <int N>
 GS_FN void store_initial(Scalar* checkpoints, const Lanes& lanes, const Real* y) {
+  if (GS_LANES == 1 || checkpoints == nullptr) return;
   for_each<N>([&](auto c) GS_LAMBDA { store(checkpoints, c, lanes, y[c]); });
 }
 
@@ -77,7 +78,7 @@ GS_FN void record(const RecordArguments<P::num_leaves>& a, const Lanes& lanes) {
   const Real t0 = direction * t_begin, t1 = direction * t_end;
   Method::first_stage(p, t_begin, y, k[0]);
 
-  if (GS_LANES > 1 && a.checkpoints != nullptr) store_initial<dim>(a.checkpoints, lanes, y);
+  store_initial<dim>(a.checkpoints, lanes, y);
   Real t = t0, t_next, floor;
   I32 status;
   typename P::ControllerState controller;

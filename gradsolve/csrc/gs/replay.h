@@ -17,7 +17,7 @@ GS_FN void replay(const ReplayArguments<P::num_leaves>& a, const Lanes& lanes) {
 
   Real y[dim], k[Method::all_stages][dim];
   for_each<dim>([&](auto c) GS_LAMBDA { y[c] = load<Real>(a.y0, c, lanes); });
-  if (GS_LANES > 1 && a.checkpoints != nullptr) store_initial<dim>(a.checkpoints, lanes, y);
+  store_initial<dim>(a.checkpoints, lanes, y);
   I32 next_output(0);
   const OutputTimes outputs{a.ts, static_cast<int32_t>(a.num_outputs), lanes, mesh.direction};
   Real next_time(kInfinity);
