@@ -20,10 +20,10 @@ os.environ.setdefault("MPLBACKEND", "Agg")  # no window, and none in the tests' 
 import jax
 import pytest
 
-# Compiling takes most of the time, and most of that goes into the optimization of code that runs
-# once. A third of the time is left without it.
+# Compiling takes most of the time, and much of that goes into the optimization of code that runs
+# once: an adjoint compiled in 1.2 s instead of 3.7 with these (jax 0.10.2).
 _UNOPTIMIZED = ["--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true"]
-if jax.__version_info__ < (0, 11):  # later ones end the process when they meet it
+if jax.__version_info__ < (0, 11):  # jax 0.12 ends the process when it meets this one
     _UNOPTIMIZED += ["--xla_cpu_use_fusion_emitters=false"]
 
 
