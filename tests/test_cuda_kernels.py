@@ -83,16 +83,17 @@ _SYSTEMS = {
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("ts", [None, _TS], ids=["end", "outputs"])
 @pytest.mark.parametrize("job", _JOBS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", list(_SYSTEMS))
-def test_small_systems_stay_in_registers(name, dtype, job):
+def test_small_systems_stay_in_registers(name, dtype, job, ts):
     system, values, dim = _SYSTEMS[name]
     source = gs.kernel_source(
         system(*(jnp.asarray(value, dtype) for value in values)),
         jnp.ones(dim, dtype),
         job=job,
-        ts=_TS,  # a kernel without outputs has less to keep
+        ts=ts,
         integrator=gs.Tsit5(),
         controller=gs.PIDController(1e-6, 1e-9),
         backend=gs.CUDA(),
