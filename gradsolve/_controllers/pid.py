@@ -20,7 +20,7 @@ Tolerance = PyTree[Float[ArrayLike, "..."]]
 
 
 class _Memory(NamedTuple):
-    """Inverse scaled errors of the last two accepted steps, and whether the step is at `dtmin`."""
+    """Squares of the scaled errors of the last two accepted steps; whether the step is at `dtmin`."""
 
     previous: LaneTime
     before: LaneTime
@@ -109,11 +109,17 @@ class PIDController(AbstractController):
     def scaled_norm(self, x: LaneState) -> LaneTime:
         """The norm of a scaled error, lane by lane."""
         if self.norm is rms_norm:
-            # A product with the reciprocal is what XLA makes of the division in a mean.
-            return jnp.sqrt(jnp.sum(x * x, axis=0) * (1 / x.shape[0]))
+            return jnp.sqrt(_mean_square(x))
         assert self._layout is not None
         unflatten = self._layout.unflatten
         return jax.vmap(lambda column: self.norm(unflatten(column)), in_axes=-1)(x)
+
+    def squared_norm(self, x: LaneState) -> LaneTime:
+        """Its square: the root of a root mean square is left to the power that follows."""
+        if self.norm is rms_norm:
+            return _mean_square(x)
+        norm = self.scaled_norm(x)
+        return norm * norm
 
     def first_step(
         self,
@@ -150,27 +156,26 @@ class PIDController(AbstractController):
         assert error is not None
         assert error_order is not None
         finite = jnp.all(jnp.isfinite(y1), axis=0)
-        size = jnp.maximum(jnp.abs(y0), jnp.abs(jnp.where(finite, y1, y0)))
+        before, after = jnp.abs(y0), jnp.abs(y1)
+        size = jnp.where(finite & (after > before), after, before)
         # Without an absolute tolerance a component that stays exactly zero has no error: not 0 / 0.
-        scale = self.atol + size * self.rtol
-        scaled = self.scaled_norm(jnp.where(error == 0, 0, error / scale))
-        scaled = jnp.where(finite & ~jnp.isnan(scaled), scaled, jnp.inf)
-        accept = (scaled < 1) | (state.at_dtmin & finite)
+        atol = jnp.maximum(self.atol, jnp.finfo(y0.dtype).tiny)
+        squared = self.squared_norm(error / (atol + size * self.rtol))
+        squared = jnp.where(finite & ~jnp.isnan(squared), squared, jnp.inf)
+        accept = (squared < 1) | (state.at_dtmin & finite)
 
-        inverse = 1 / scaled
-        factor = self.safety * _power(
-            inverse, (self.icoeff + self.pcoeff + self.dcoeff) / error_order
-        )
-        factor = factor * _power(state.previous, -(self.pcoeff + 2 * self.dcoeff) / error_order)
-        factor = factor * _power(state.before, self.dcoeff / error_order)
-        factor = jnp.clip(
-            factor,
-            min=jnp.where(accept, 1, self.factormin).astype(inverse.dtype),
-            max=jnp.where(accept, self.factormax, self.safety).astype(inverse.dtype),
-        )
+        # The formula above with squares of errors, not their inverses: half the exponents, negated.
+        halved = 2 * error_order
+        factor = self.safety * _power(squared, -(self.icoeff + self.pcoeff + self.dcoeff) / halved)
+        factor = factor * _power(state.previous, (self.pcoeff + 2 * self.dcoeff) / halved)
+        factor = factor * _power(state.before, -self.dcoeff / halved)
+        smallest = jnp.where(accept, 1, self.factormin).astype(squared.dtype)
+        largest = jnp.where(accept, self.factormax, self.safety).astype(squared.dtype)
+        factor = jnp.where(factor < smallest, smallest, factor)
+        factor = jnp.where(factor > largest, largest, factor)
         dt = (t1 - t0) * factor
         # A failed step (error inf) or an error of exactly zero says nothing about the next step.
-        inverse = jnp.where((inverse == 0) | jnp.isinf(inverse), 1, inverse)
+        squared = jnp.where((squared == 0) | jnp.isinf(squared), 1, squared)
 
         underflow = jnp.zeros_like(accept)
         at_dtmin = state.at_dtmin
@@ -184,12 +189,17 @@ class PIDController(AbstractController):
             at_dtmin = dt <= self.dtmin
             dt = jnp.maximum(dt, self.dtmin)
         memory = _Memory(
-            jnp.where(accept, inverse, state.previous),
+            jnp.where(accept, squared, state.previous),
             jnp.where(accept, state.previous, state.before),
             at_dtmin,
         )
         t_next = jnp.where(accept, t1, t0) + dt
         return Decision(accept, t_next, underflow, state.at_dtmin, memory)
+
+
+def _mean_square(x: LaneState) -> LaneTime:
+    # A product with the reciprocal is what XLA makes of the division in a mean.
+    return jnp.sum(x * x, axis=0) * (1 / x.shape[0])
 
 
 def _power(base: LaneTime, exponent: float) -> LaneTime | float:

@@ -376,6 +376,23 @@ def _equal(b: Builder, dtype: np.dtype, x: Value, y: Value) -> Value | None:
     return None
 
 
+def _is_finite(b: Builder, dtype: np.dtype, x: Value) -> Value | None:
+    # What is nan unless a flag is set, as step control marks a step that has failed.
+    if x.op is Op.SELECT and x.args[2].is_constant and not np.isfinite(x.args[2].data):
+        return b.emit(Op.AND, x.args[0], b.emit(Op.IS_FINITE, x.args[1]))
+    return None
+
+
+def _power(b: Builder, dtype: np.dtype, x: Value, y: Value) -> Value | None:
+    # An I controller raises the square of an error of order n to -1/(2 n).
+    if not y.is_constant or not -1 / 2 <= y.data <= -1 / 20:
+        return None
+    root = round(-1 / float(y.data))
+    if dtype.type(-1 / root) != y.data:
+        return None
+    return b.emit(Op.INVERSE_ROOT, x, data=root)
+
+
 _SIMPLIFY: dict[Op, Callable[..., Value | None]] = {
     Op.ADD: _add,
     Op.SUB: _sub,
@@ -391,4 +408,6 @@ _SIMPLIFY: dict[Op, Callable[..., Value | None]] = {
     Op.SELECT: _select,
     Op.EQ: _equal,
     Op.NE: _not_equal,
+    Op.IS_FINITE: _is_finite,
+    Op.POWER: _power,
 }

@@ -104,6 +104,7 @@ class Op(enum.Enum):
     NEXTAFTER = enum.auto()
     POW = enum.auto()
     POWER = enum.auto()  # of a positive number, for step sizes
+    INVERSE_ROOT = enum.auto()  # data: n; x^(-1/n) of a positive number, for step sizes
 
     # Memory and control.
     LOAD = enum.auto()  # data: leaf; args: a flat entry within the leaf, known to be inside

@@ -291,6 +291,8 @@ class _Printer:
             case Op.REDUCE_PRECISION:
                 exponent, mantissa = value.data
                 return f"gs::reduce_precision<{exponent}, {mantissa}>({args[0]})"
+            case Op.INVERSE_ROOT:
+                return f"gs::inverse_root<{value.data}>({args[0]})"
             case Op.LOOKUP:
                 return f"gs::lookup<{to}>({self._table(value.data)}, {args[0]})"
             case Op.LOAD:

@@ -13,40 +13,56 @@ __device__ __forceinline__ Lanes lanes_of_this_thread(int64_t total) {
   return lanes_from(static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x, total);
 }
 
+struct Rows {
+  int32_t highest, sum;
+};
+
+// Over the threads of a warp.
+__device__ __forceinline__ Rows rows_of_warp(int32_t own) {
+  Rows out{own, own};
+  for (int offset = 16; offset > 0; offset /= 2) {
+    const int32_t other = __shfl_xor_sync(0xffffffffu, out.highest, offset);
+    out.highest = other > out.highest ? other : out.highest;
+    out.sum += __shfl_xor_sync(0xffffffffu, out.sum, offset);
+  }
+  return out;
+}
+
 // The trajectories of a block in the order of their numbers of steps, so that the threads of a warp
 // have about equally many: a warp takes as long as its longest trajectory. The block is small
-// enough for what it reads to lie close together all the same.
+// enough for what it reads to lie close together all the same. Neighbours in memory stay together
+// unless sorting is worth it, and whether it can be is asked first: sorting costs as much as a few
+// steps.
 __device__ __forceinline__ Lanes lanes_by_steps(const int32_t* num_steps, int64_t total) {
   if (blockDim.x <= 32) return lanes_of_this_thread(total);
-  __shared__ int32_t steps[kMaxBlock], order[kMaxBlock];
-  __shared__ int32_t rows_as_they_are[kMaxBlock / 32], rows_sorted[kMaxBlock / 32];
-  const int own_place = threadIdx.x, size = blockDim.x;
+  __shared__ int32_t steps[kMaxBlock], order[kMaxBlock], sorted_rows[kMaxBlock / 32];
+  __shared__ Rows rows[kMaxBlock / 32];
+  const int own_place = threadIdx.x, size = blockDim.x, warps = size / 32;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * size;
-  const int32_t own = first + own_place < total ? num_steps[first + own_place] : -1;
+  const int32_t own = first + own_place < total ? num_steps[first + own_place] : 0;
+  const Rows of_warp = rows_of_warp(own);
   steps[own_place] = own;
+  if (own_place % 32 == 0) rows[own_place / 32] = of_warp;
   __syncthreads();
+  // Rows that the warps walk as they are, and at the very least.
+  int32_t walked = 0, needed = 0;
+  for (int warp = 0; warp < warps; ++warp) {
+    walked += rows[warp].highest;
+    needed += rows[warp].sum;
+  }
+  if (8 * (needed / 32) >= 7 * walked) return lanes_from(first + own_place, total);
+
   int rank = 0;
   for (int place = 0; place < size; ++place) {
     const int32_t other = steps[place];
     rank += other > own || (other == own && place < own_place);
   }
   order[rank] = own_place;
-  // The rows that the warps walk, as they are and sorted. Neighbours in memory stay together unless
-  // sorting is worth it.
-  int32_t longest = own;
-  for (int offset = 16; offset > 0; offset /= 2) {
-    const int32_t other = __shfl_xor_sync(0xffffffffu, longest, offset);
-    longest = other > longest ? other : longest;
-  }
-  if (own_place % 32 == 0) rows_as_they_are[own_place / 32] = longest;
-  if (rank % 32 == 0) rows_sorted[rank / 32] = own;
+  if (rank % 32 == 0) sorted_rows[rank / 32] = own;
   __syncthreads();
-  int32_t as_they_are = 0, sorted = 0;
-  for (int warp = 0; warp < size / 32; ++warp) {
-    as_they_are += rows_as_they_are[warp];
-    sorted += rows_sorted[warp];
-  }
-  const bool worth_it = 8 * sorted < 7 * as_they_are;
+  int32_t sorted = 0;
+  for (int warp = 0; warp < warps; ++warp) sorted += sorted_rows[warp];
+  const bool worth_it = 8 * sorted < 7 * walked;
   return lanes_from(first + (worth_it ? order[own_place] : own_place), total);
 }
 

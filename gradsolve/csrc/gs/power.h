@@ -111,4 +111,85 @@ GS_FN Real power(Real x, Real exponent) {
   return select(undefined, x, out);
 }
 
+#if GS_REAL_BITS == 64
+
+namespace power_detail {
+
+// log2(1 + z) = sum_k kSeedLog[k] z^(k+1) to 3e-7 for sqrt(1/2) <= 1 + z < sqrt(2), and
+// 2^r = sum_k kSeedExp[k] r^k to 9e-7 for |r| <= 3/4: the least largest errors of these degrees.
+constexpr float kSeedLog[7] = {1.44269967f, -0.721375883f, 0.480465025f, -0.35896185f,
+                               0.297262639f, -0.272698015f, 0.170634434f};
+constexpr float kSeedExp[6] = {1.00000083f, 0.693147719f,  0.24019888f,
+                               0.0554983355f, 0.00974882767f, 0.00135060819f};
+constexpr float kSeedRound = 12582912.0f;         // 1.5 * 2^23
+constexpr uint32_t kSeedIntegerBits = 0x4b000000u;  // of 2^23: its last bit counts ones
+constexpr int kDoubleBias = 1023, kFloatBias = 127, kDoubleMore = 29;  // bits of a mantissa
+
+template <int Terms>
+GS_FN F32 seed_polynomial(const float (&coefficients)[Terms], F32 x) {
+  F32 out(coefficients[Terms - 1]);
+  for (int i = Terms - 2; i >= 0; --i) out = fma(out, x, F32(coefficients[i]));
+  return out;
+}
+
+// x^(-1/N) to about 1e-6, in single precision, which costs a GPU less than it would in double; the
+// exponent of x is taken apart from it, so that all of double's range is there.
+template <int N>
+GS_FN F64 inverse_root_seed(F64 x) {
+  const U64 bits = bit_cast<U64>(x);
+  const U64 biased = (bits + U64(kOne - kSqrtHalf)) >> U64(kMantissaBits);
+  const U64 m_bits = bits - ((biased - U64(kDoubleBias)) << U64(kMantissaBits));
+  const U32 rebias(static_cast<uint32_t>(kDoubleBias - kFloatBias) << 23);
+  const F32 z = bit_cast<F32>(convert<U32>(m_bits >> U64(kDoubleMore)) - rebias) - F32(1.0f);
+  const F32 k = bit_cast<F32>(convert<U32>(biased) | U32(kSeedIntegerBits)) -
+                F32(8388608.0f + static_cast<float>(kDoubleBias));
+  const F32 log2m = z * seed_polynomial(kSeedLog, z);
+  // -(k + log2m) / N is an integer and a rest; the integer's share of k is exact.
+  const F32 rounded = fma(k, F32(-1.0f / N), F32(kSeedRound));
+  const F32 integer = rounded - F32(kSeedRound);
+  const F32 rest = (fma(integer, F32(static_cast<float>(-N)), -k) - log2m) * F32(1.0f / N);
+  const F32 fraction = seed_polynomial(kSeedExp, rest);
+  const U64 widened = (convert<U64>(bit_cast<U32>(fraction)) << U64(kDoubleMore)) +
+                      U64(static_cast<uint64_t>(kDoubleBias - kFloatBias) << kMantissaBits);
+  const U64 scale = convert<U64>(bit_cast<U32>(rounded)) << U64(kMantissaBits);
+  return bit_cast<F64>(widened + scale);
+}
+
+template <int N>
+GS_FN F64 integer_power(F64 x) {
+  if constexpr (N == 1) {
+    return x;
+  } else {
+    const F64 half = integer_power<N / 2>(x);
+    if constexpr (N % 2 == 0) return half * half;
+    return half * half * x;
+  }
+}
+
+}  // namespace power_detail
+
+// x^(-1/N), the power of most controllers: that of an I controller, by the square of the error.
+//
+// With y near the root and e = 1 - x y^N the root is y (1 - e)^(-1/N), of whose series three terms
+// are enough for N up to 20. To 3 units in the last place (a test compares); infinity gives zero,
+// zero a large number.
+template <int N>
+GS_FN F64 inverse_root(F64 x) {
+  static_assert(N >= 2 && N <= 20, "beyond this the next term of the series shows");
+  const F64 y = power_detail::inverse_root_seed<N>(x);
+  const F64 e = fma(-x, power_detail::integer_power<N>(y), F64(1));
+  const F64 slope = fma(F64(0.5 * (N + 1) / (N * N)), e, F64(1.0 / N));
+  const F64 out = fma(y * e, slope, y);
+  return select(x < F64(kInfinity), out, select(x == x, F64(0), x));
+}
+
+#else
+
+template <int N>
+GS_FN F32 inverse_root(F32 x) {
+  return power(x, F32(-1.0f / N));
+}
+
+#endif
+
 }  // namespace gs

@@ -27,11 +27,15 @@ GS_FN void replay(const ReplayArguments<P::num_leaves>& a, const Lanes& lanes) {
   const int32_t rows = highest(mesh.num_steps);
   // Times are read one row ahead.
   Real from = mesh.start(0), to = mesh.finish(0);
+  int32_t next_saved = 0, block = 0;
   for (int32_t row = 0; row < rows; ++row) {
-    const Mask taken = mesh.takes(row) & lanes.valid;
+    // A trajectory by itself takes every row of the loop.
+    const Mask taken = GS_LANES == 1 ? Mask(true) : mesh.takes(row) & lanes.valid;
     const Real ahead = mesh.finish(row + 1);
-    if (a.checkpoints != nullptr && row % every == 0) {
-      store_state_rows<dim>(taken, a.checkpoints, I32(row / every), lanes, y);
+    if (a.checkpoints != nullptr && row == next_saved) {
+      store_state_rows<dim>(taken, a.checkpoints, I32(block), lanes, y);
+      next_saved += every;
+      ++block;
     }
     if constexpr (!P::Tableau::fsal) Method::first_stage(p, from, y, k[0]);
     Real y1[dim];
