@@ -11,20 +11,9 @@
 
 #include "gs/mesh.h"
 #include "gs/record.h"
+#include "gs/warp.h"
 
 namespace gs {
-
-// The highest row among the trajectories that run in lockstep.
-GS_FN int32_t highest_in_warp(I32 x) {
-  int32_t out = highest(x);
-#if GS_CUDA
-  for (int offset = 16; offset > 0; offset /= 2) {
-    const int32_t other = __shfl_xor_sync(0xffffffffu, out, offset);
-    out = other > out ? other : out;
-  }
-#endif
-  return out;
-}
 
 // The cotangents of one pack that its trajectories share with others, to be summed by the caller;
 // those of leaves with an entry per lane are stored.

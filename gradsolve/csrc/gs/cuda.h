@@ -29,10 +29,9 @@ __device__ __forceinline__ Rows rows_of_warp(int32_t own) {
 }
 
 // The trajectories of a block in the order of their numbers of steps, so that the threads of a warp
-// have about equally many: a warp takes as long as its longest trajectory. The block is small
-// enough for what it reads to lie close together all the same. Neighbours in memory stay together
-// unless sorting is worth it, and whether it can be is asked first: sorting costs as much as a few
-// steps.
+// have about equally many: a warp takes as long as its longest trajectory. Neighbours in memory
+// stay together unless sorting is worth it, and whether it can be is asked first: sorting costs as
+// much as a few steps.
 __device__ __forceinline__ Lanes lanes_by_steps(const int32_t* num_steps, int64_t total) {
   if (blockDim.x <= 32) return lanes_of_this_thread(total);
   __shared__ int32_t steps[kMaxBlock], order[kMaxBlock], sorted_rows[kMaxBlock / 32];
@@ -66,16 +65,20 @@ __device__ __forceinline__ Lanes lanes_by_steps(const int32_t* num_steps, int64_
   return lanes_from(first + (worth_it ? order[own_place] : own_place), total);
 }
 
+// Threads past the end of the ensemble take part in everything, with nothing to do: a warp agrees
+// and reduces as a whole.
+
 template <class P>
 __device__ __forceinline__ void record_on_gpu(const RecordArguments<P::num_leaves>& a) {
-  const Lanes lanes = lanes_of_this_thread(a.lanes);
-  if (lanes.valid) record<P>(a, lanes);
+  record<P>(a, lanes_of_this_thread(a.lanes));
 }
 
 template <class P>
 __device__ __forceinline__ void replay_on_gpu(const ReplayArguments<P::num_leaves>& a) {
-  const Lanes lanes = lanes_by_steps(a.num_steps, a.lanes);
-  if (lanes.valid) replay<P>(a, lanes);
+  // Checkpoints are written, and in the adjoint read, in no order but theirs: what sorting saves in
+  // steps, memory that is touched in pieces costs.
+  const bool in_order = a.checkpoints != nullptr;
+  replay<P>(a, in_order ? lanes_of_this_thread(a.lanes) : lanes_by_steps(a.num_steps, a.lanes));
 }
 
 // The sum over the threads of a block, in one order; the result is that of thread 0.
@@ -91,14 +94,13 @@ __device__ __forceinline__ Scalar sum_over_block(Scalar x, Scalar* of_warps) {
   return x;
 }
 
-// Threads past the end of the ensemble take part, with nothing to do: a warp reduces as a whole.
 template <class P>
 __device__ __forceinline__ void adjoint_on_gpu(
     const AdjointArguments<P::num_leaves, P::num_wanted>& a) {
   constexpr int entries = P::num_cotangents;
   __shared__ Scalar of_warps[32];
   Real ct_p[entries > 0 ? entries : 1];
-  adjoint<P>(a, lanes_by_steps(a.num_steps, a.lanes), ct_p);
+  adjoint<P>(a, lanes_of_this_thread(a.lanes), ct_p);
   static_for<P::num_wanted>([&](auto leaf) GS_LAMBDA {
     constexpr int L = decltype(leaf)::value;
     constexpr int begin = P::wanted_begin[L], size = P::wanted_begin[L + 1] - begin;

@@ -32,20 +32,19 @@ struct Mesh {
   // Start and end of step `row`; past the last step both are the end.
   GS_FN Real start(int32_t row) const {
     if (row == 0) return select(takes(0), t0, end);
-    return select(takes(row), interior(row), end);
+    return interior(row);
   }
-  GS_FN Real finish(int32_t row) const {
-    return select(I32(row + 1) < num_steps, interior(row + 1), end);
-  }
+  GS_FN Real finish(int32_t row) const { return interior(row + 1); }
 
  private:
-  // Rows past the end of a lane's mesh need not exist.
+  // Where step `row` starts; rows past the end of a lane's mesh need not exist.
   GS_FN Real interior(int32_t row) const {
-    const I32 there = min(I32(row), num_steps);
+    const Mask there = takes(row);
 #if GS_LANES == 1
-    return load_rows<Real>(times, there, lanes);
+    return there ? load<Real>(times, row, lanes) : end;
 #else
-    return all(takes(row)) ? load<Real>(times, row, lanes) : load_rows<Real>(times, there, lanes);
+    if (all(there)) return load<Real>(times, row, lanes);
+    return select(there, load_rows<Real>(times, min(I32(row), num_steps), lanes), end);
 #endif
   }
 };

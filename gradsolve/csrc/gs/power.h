@@ -117,11 +117,11 @@ namespace power_detail {
 
 // log2(1 + z) = sum_k kSeedLog[k] z^(k+1) to 3e-7 for sqrt(1/2) <= 1 + z < sqrt(2), and
 // 2^r = sum_k kSeedExp[k] r^k to 9e-7 for |r| <= 3/4: the least largest errors of these degrees.
-constexpr float kSeedLog[7] = {1.44269967f, -0.721375883f, 0.480465025f, -0.35896185f,
+constexpr float kSeedLog[7] = {1.44269967f,  -0.721375883f, 0.480465025f, -0.35896185f,
                                0.297262639f, -0.272698015f, 0.170634434f};
-constexpr float kSeedExp[6] = {1.00000083f, 0.693147719f,  0.24019888f,
+constexpr float kSeedExp[6] = {1.00000083f,   0.693147719f,   0.24019888f,
                                0.0554983355f, 0.00974882767f, 0.00135060819f};
-constexpr float kSeedRound = 12582912.0f;         // 1.5 * 2^23
+constexpr float kSeedRound = 12582912.0f;           // 1.5 * 2^23
 constexpr uint32_t kSeedIntegerBits = 0x4b000000u;  // of 2^23: its last bit counts ones
 constexpr int kDoubleBias = 1023, kFloatBias = 127, kDoubleMore = 29;  // bits of a mantissa
 

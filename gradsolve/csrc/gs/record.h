@@ -140,6 +140,9 @@ GS_FN void record(const RecordArguments<P::num_leaves>& a, const Lanes& lanes) {
     status = select(running, verdict, status);
     controller = P::ControllerState::select(running, state, controller);
     active = active & !(running & (done | (status != I32(kSuccessful))));
+    // Where a trajectory has come to its end, it stands while others in lockstep go on: from a step
+    // that is not a number a loop inside the field might not come back.
+    if constexpr (GS_LANES > 1) t_next = select(active, t_next, t);
   }
 
   const Mask out_of_steps = active & (attempts >= I32(max_steps));

@@ -4,6 +4,7 @@
 
 #include "gs/mesh.h"
 #include "gs/record.h"
+#include "gs/warp.h"
 
 namespace gs {
 
@@ -24,19 +25,23 @@ GS_FN void replay(const ReplayArguments<P::num_leaves>& a, const Lanes& lanes) {
   if (P::with_outputs && outputs.count > 0) next_time = outputs.forward(next_output);
   if constexpr (P::Tableau::fsal) Method::first_stage(p, mesh.start(0), y, k[0]);
 
-  const int32_t rows = highest(mesh.num_steps);
+  // Trajectories in lockstep write their checkpoints together, those with fewer steps too: a GPU's
+  // memory writes 32 bytes at a time, and has to read them first where a neighbour left some out.
+  const bool saving = a.checkpoints != nullptr;
+  const int32_t rows = saving ? highest_in_warp(mesh.num_steps) : highest(mesh.num_steps);
   // Times are read one row ahead.
   Real from = mesh.start(0), to = mesh.finish(0);
-  int32_t next_saved = 0, block = 0;
+  int32_t next_saved = 0;
+  int64_t saved = 0;
   for (int32_t row = 0; row < rows; ++row) {
-    // A trajectory by itself takes every row of the loop.
-    const Mask taken = GS_LANES == 1 ? Mask(true) : mesh.takes(row) & lanes.valid;
-    const Real ahead = mesh.finish(row + 1);
-    if (a.checkpoints != nullptr && row == next_saved) {
-      store_state_rows<dim>(taken, a.checkpoints, I32(block), lanes, y);
+    if (saving && row == next_saved) {
+      for_each<dim>([&](auto c) GS_LAMBDA { store(a.checkpoints, saved + c, lanes, y[c]); });
       next_saved += every;
-      ++block;
+      saved += dim;
     }
+    const Mask taken = mesh.takes(row) & lanes.valid;
+    if (!any(taken)) continue;
+    const Real ahead = mesh.finish(row + 1);
     if constexpr (!P::Tableau::fsal) Method::first_stage(p, from, y, k[0]);
     Real y1[dim];
     Method::step(p, from, to, y, k, y1);
