@@ -20,7 +20,7 @@ Tolerance = PyTree[Float[ArrayLike, "..."]]
 
 
 class _Memory(NamedTuple):
-    """Squares of the scaled errors of the last two accepted steps; whether the step is at `dtmin`."""
+    """Squares of the scaled errors of the last two accepted steps; whether at `dtmin`."""
 
     previous: LaneTime
     before: LaneTime
