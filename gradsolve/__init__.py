@@ -16,7 +16,9 @@ from ._fit import FitError as FitError
 from ._fit import FitResult as FitResult
 from ._fit import fit as fit
 from ._in_axes import InAxes as InAxes
+from ._integrators import GRK4T as GRK4T
 from ._integrators import RK4 as RK4
+from ._integrators import ROS34PW2 as ROS34PW2
 from ._integrators import Bosh3 as Bosh3
 from ._integrators import Dopri5 as Dopri5
 from ._integrators import Dopri8 as Dopri8
@@ -25,6 +27,12 @@ from ._integrators import FromDiffrax as FromDiffrax
 from ._integrators import Heun as Heun
 from ._integrators import Midpoint as Midpoint
 from ._integrators import Ralston as Ralston
+from ._integrators import Rodas3 as Rodas3
+from ._integrators import Rodas4 as Rodas4
+from ._integrators import Rodas4P as Rodas4P
+from ._integrators import Rodas5P as Rodas5P
+from ._integrators import Ros3p as Ros3p
+from ._integrators import Rosenbrock23 as Rosenbrock23
 from ._integrators import Tsit5 as Tsit5
 from ._integrators import Vern7 as Vern7
 from ._integrators import Vern9 as Vern9

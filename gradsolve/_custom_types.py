@@ -25,6 +25,8 @@ LaneTime: TypeAlias = Float[Array, " lanes"]
 """One time per trajectory."""
 LaneState: TypeAlias = Float[Array, "dim lanes"]
 """One flat state per trajectory."""
+LaneMatrix: TypeAlias = Float[Array, "dim dim lanes"]
+"""One matrix per trajectory."""
 LaneFlag: TypeAlias = Bool[Array, " lanes"]
 LaneCount: TypeAlias = Int[Array, " lanes"]
 MeshTimes: TypeAlias = Float[Array, "rows lanes"]
@@ -43,6 +45,7 @@ __all__ = [
     "Int",
     "LaneCount",
     "LaneFlag",
+    "LaneMatrix",
     "LaneState",
     "LaneTime",
     "Leaf",

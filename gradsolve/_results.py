@@ -12,7 +12,7 @@ EVENT = 4
 MESSAGES = (
     "",
     "the maximum number of steps was reached. Increase `max_steps`, loosen the tolerances, or use "
-    "a stiff integrator such as `gradsolve.FromDiffrax(diffrax.Kvaerno5())`.",
+    "a stiff integrator such as `gradsolve.Rodas5P()`.",
     "the step size fell below `dtmin` or the resolution of `t`. The solution may have a "
     "singularity there, or the problem is too stiff for the integrator.",
     "the vector field returned inf or nan (or an implicit equation was not solved) and no smaller "

@@ -96,6 +96,17 @@ EXPLICIT = (
     gs.Vern9(),
 )
 
+ROSENBROCK = (
+    gs.Rosenbrock23(),
+    gs.Ros3p(),
+    gs.Rodas3(),
+    gs.ROS34PW2(),
+    gs.GRK4T(),
+    gs.Rodas4(),
+    gs.Rodas4P(),
+    gs.Rodas5P(),
+)
+
 # Explicit methods that Diffrax has too, and that have an error estimate.
 SHARED_WITH_DIFFRAX = (
     (gs.Midpoint(), diffrax.Midpoint()),

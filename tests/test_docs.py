@@ -126,9 +126,28 @@ def test_gradient_is_defined_in_the_words_of_the_contract():
     assert _DEFINITION in re.sub(r"\s+>?\s*", " ", page)
 
 
-def test_table_of_explicit_methods_agrees_with_the_tableaus():
+def _methods(heading: str) -> list[tuple[str, str]]:
+    """The rows of the table in one section of the page on integrators."""
     page = (_PAGES / "integrators.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", page, re.MULTILINE)
+    section = page.split(f"## {heading}\n")[1].split("\n## ")[0]
+    return re.findall(r"^\| `(\w+)` \| (.+) \|$", section, re.MULTILINE)
+
+
+def test_table_of_stiff_methods_agrees_with_the_tableaus():
+    rows = _methods("Stiff systems")
+    assert len(rows) == 8
+    for name, row in rows:
+        tableau = getattr(gs, name).tableau
+        assert row.split(" | ")[:-1] == [
+            str(tableau.order),
+            str(tableau.embedded_order),
+            str(tableau.stages),
+            str(tableau.dense.order),
+        ]
+
+
+def test_table_of_explicit_methods_agrees_with_the_tableaus():
+    rows = _methods("Explicit methods")
     assert len(rows) == 11
     for name, row in rows:
         tableau = getattr(gs, name).tableau

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import gradsolve as gs
-from tests.helpers import EXPLICIT
+from tests.helpers import EXPLICIT, ROSENBROCK
 
 
 class Nonlinear(gs.ODESystem):
@@ -55,7 +55,7 @@ def errors(integrator, steps, exact):
     return float(jnp.max(difference[-1])), float(jnp.max(difference[:-1]))
 
 
-@pytest.mark.parametrize("integrator", EXPLICIT, ids=lambda i: type(i).__name__)
+@pytest.mark.parametrize("integrator", [*EXPLICIT, *ROSENBROCK], ids=lambda i: type(i).__name__)
 def test_observed_orders(integrator, exact):
     """Halving the step divides the error by two to the power of the order.
 

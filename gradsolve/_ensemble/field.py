@@ -5,9 +5,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 
-from .._custom_types import Array, LaneState, LaneTime, Leaf
+from .._custom_types import Array, LaneMatrix, LaneState, LaneTime, Leaf
 from .components import (
     MAX_OPERATIONS,
     MAX_SIZE,
@@ -19,6 +19,13 @@ from .components import (
 )
 
 Pullback = Callable[[LaneState], tuple[list[Leaf], LaneTime | None, LaneState]]
+
+Derivatives = tuple[LaneMatrix, LaneState | None]
+"""The field's derivatives by the state and by time; `None` if time does not appear in it."""
+
+JacobianPullback = Callable[
+    [LaneMatrix, LaneState | None], tuple[list[Leaf], LaneTime | None, LaneState]
+]
 
 
 class FieldJaxpr:
@@ -37,6 +44,7 @@ class FieldJaxpr:
         sizes = [struct(var).size for var in (*jaxpr.invars[:num_parameters], *jaxpr.constvars)]
         self.is_split = tuple(size <= MAX_SIZE for size in sizes)
         self.in_components = self.dim <= MAX_SIZE and self._fits()
+        self.has_time = _reaches_outputs(jaxpr, jaxpr.invars[num_parameters])
 
     def _fits(self) -> bool:
         variables = (*self.jaxpr.invars[: self.num_parameters], *self.jaxpr.constvars)
@@ -124,6 +132,51 @@ class EnsembleField:
 
         return self._join(k), pullback
 
+    def jacobian(self, t: LaneTime, y: LaneState) -> Derivatives:
+        """The field's derivatives by state and time, by JAX."""
+        return self._derivatives(self.leaves, t, materialise(y))
+
+    def linearise_jacobian(
+        self, wanted: Sequence[int], want_time: bool, t: LaneTime, y: LaneState
+    ) -> tuple[Derivatives, JacobianPullback]:
+        """The same and their VJP, for the leaves numbered in `wanted`, `t` and `y`."""
+
+        def evaluate(some: list[Leaf], t: LaneTime, y: LaneState) -> Derivatives:
+            every = list(self.leaves)
+            for index, leaf in zip(wanted, some, strict=True):
+                every[index] = leaf
+            return self._derivatives(every, t, y)
+
+        some = [self.leaves[index] for index in wanted]
+        y = materialise(y)
+        if want_time:
+            out, pull = jax.vjp(evaluate, some, t, y)
+        else:
+            out, pull = jax.vjp(lambda some, y: evaluate(some, t, y), some, y)
+
+        def pullback(
+            ct_jacobian: LaneMatrix, ct_slope: LaneState | None
+        ) -> tuple[list[Leaf], LaneTime | None, LaneState]:
+            if self._field.has_time and ct_slope is None:
+                ct_slope = jnp.zeros_like(y)
+            ct_some, *ct_t, ct_y = pull((ct_jacobian, ct_slope))
+            return ct_some, ct_t[0] if want_time else None, ct_y
+
+        return out, pullback
+
+    def _derivatives(self, leaves: Sequence[Leaf], t: LaneTime, y: LaneState) -> Derivatives:
+        axes = [-1 if lane else None for lane in self.is_lane]
+
+        def one(leaves: list[Leaf], direction: Array, t: Array, y: Array) -> Any:
+            by_state = jax.jacfwd(lambda y: self.one_lane(leaves, direction, t, y))(y)
+            if not self._field.has_time:
+                return by_state, None
+            by_time = jax.jacfwd(lambda t: self.one_lane(leaves, direction, t, y))(t)
+            return by_state, by_time
+
+        run = jax.vmap(one, in_axes=(axes, 0, 0, -1), out_axes=-1)
+        return run(list(leaves), self.direction, t, y)
+
     # In component form a state is a list of its components, and a small leaf a list of its
     # entries; in array form both are themselves.
 
@@ -182,6 +235,15 @@ class EnsembleField:
             return part
         shape = self.leaves[index].shape
         return object_array(part, shape[:-1] if self.is_lane[index] else shape)
+
+
+def _reaches_outputs(jaxpr: Jaxpr, variable: Any) -> bool:
+    """Whether an output may depend on a variable; an equation passes it on to all its results."""
+    touched = {variable}
+    for eqn in jaxpr.eqns:
+        if any(not isinstance(atom, Literal) and atom in touched for atom in eqn.invars):
+            touched.update(eqn.outvars)
+    return any(not isinstance(atom, Literal) and atom in touched for atom in jaxpr.outvars)
 
 
 def materialise(x: LaneState) -> LaneState:

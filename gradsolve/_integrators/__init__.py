@@ -4,6 +4,8 @@ from ._base import OutputCotangents as OutputCotangents
 from ._base import Step as Step
 from ._base import StepCotangents as StepCotangents
 from ._explicit import AbstractExplicitRK as AbstractExplicitRK
+from ._rosenbrock import AbstractRosenbrock as AbstractRosenbrock
+from ._rosenbrock_tableau import RosenbrockTableau as RosenbrockTableau
 from ._tableau import ButcherTableau as ButcherTableau
 from ._tableau import DenseOutput as DenseOutput
 from .bosh3 import Bosh3 as Bosh3
@@ -11,10 +13,18 @@ from .dopri5 import Dopri5 as Dopri5
 from .dopri8 import Dopri8 as Dopri8
 from .euler import Euler as Euler
 from .from_diffrax import FromDiffrax as FromDiffrax
+from .grk4t import GRK4T as GRK4T
 from .heun import Heun as Heun
 from .midpoint import Midpoint as Midpoint
 from .ralston import Ralston as Ralston
 from .rk4 import RK4 as RK4
+from .rodas3 import Rodas3 as Rodas3
+from .rodas4 import Rodas4 as Rodas4
+from .rodas4p import Rodas4P as Rodas4P
+from .rodas5p import Rodas5P as Rodas5P
+from .ros3p import Ros3p as Ros3p
+from .ros34pw2 import ROS34PW2 as ROS34PW2
+from .rosenbrock23 import Rosenbrock23 as Rosenbrock23
 from .tsit5 import Tsit5 as Tsit5
 from .vern7 import Vern7 as Vern7
 from .vern9 import Vern9 as Vern9

@@ -21,7 +21,8 @@ def rationals(text: str) -> tuple[Fraction, ...]:
     return tuple(map(Fraction, re.sub(r"\s*/\s*", "/", text).split()))
 
 
-def _check_row(name: str, row: tuple[Fraction, ...], length: int) -> None:
+def check_row(name: str, row: tuple[Fraction, ...], length: int) -> None:
+    """Refuses a row that is no tuple of `length` exact numbers."""
     # A list would make the tableau unhashable, a float would make it inexact; both are easily
     # written by hand, and neither would be noticed before something far away fails.
     if not isinstance(row, tuple):
@@ -76,9 +77,9 @@ class DenseOutput:
         if self.degree < 1:
             raise ValueError("`coefficients` must have at least one column.")
         for i, row in enumerate(self.coefficients):
-            _check_row(f"Row {i} of `coefficients`", row, self.degree)
+            check_row(f"Row {i} of `coefficients`", row, self.degree)
         for j, row in enumerate(self.extra_a):
-            _check_row(f"Row {j} of `extra_a`", row, self.stages + j)
+            check_row(f"Row {j} of `extra_a`", row, self.stages + j)
 
     @property
     def stages(self) -> int:
@@ -146,10 +147,10 @@ class ButcherTableau:
         if not self.a:
             raise ValueError("A method needs at least one stage, got an empty `a`.")
         for i, row in enumerate(self.a):
-            _check_row(f"Row {i} of `a`", row, i)
-        _check_row("`b`", self.b, self.stages)
+            check_row(f"Row {i} of `a`", row, i)
+        check_row("`b`", self.b, self.stages)
         if self.b_error is not None:
-            _check_row("`b_error`", self.b_error, self.stages)
+            check_row("`b_error`", self.b_error, self.stages)
         if self.dense.stages != self.stages:
             raise ValueError(
                 f"`dense` is for a method with {self.dense.stages} stages, got {self.stages}."

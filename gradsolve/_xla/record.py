@@ -70,7 +70,7 @@ def isolate(value: Any) -> Any:
     """Asks the compiler not to fuse a step with its surroundings, which differ in a replay.
 
     It is a request: what makes a replay round as its recording did is the form of the sums in the
-    step (`_integrators/_explicit.py`), and a test compares the bits of every method.
+    step (`_integrators/_stages.py`), and a test compares the bits of every method.
     """
     return jax.lax.optimization_barrier(value)
 

@@ -1,0 +1,332 @@
+"""Rosenbrock methods in plain JAX: steps, dense output, gradients, failures."""
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import pytest
+
+import gradsolve as gs
+from tests.helpers import ROSENBROCK, reference_case, relative
+
+T0, T1 = 0.3, 2.6
+TS = jnp.array([0.3, 0.9, 1.4, 2.0, 2.6])
+Y0 = jnp.array([1.2, 0.4])
+ALL = ("system", "y0", "ts", "t0", "t1")
+NAMED = {"ids": lambda integrator: type(integrator).__name__}
+
+
+class Forced(gs.ODESystem):
+    """Nonlinear in the state, the parameters and time: every term of the adjoint matters."""
+
+    mu: jax.Array
+    force: jax.Array
+
+    def vector_field(self, t, y):
+        x, v = y
+        return jnp.stack([v + self.force[0] * t * x, self.mu * (1 - x**2) * v - x * jnp.cos(t)])
+
+
+SYSTEM = Forced(3.0, jnp.array([0.2]))
+
+
+class Autonomous(gs.ODESystem):
+    """Time does not appear."""
+
+    mu: jax.Array
+
+    def vector_field(self, t, y):
+        return jnp.stack([y[1], self.mu * (1 - y[0] ** 2) * y[1] - y[0]])
+
+
+def loss(ys):
+    return jnp.sum(jnp.cos(ys) * jnp.arange(1.0, ys.size + 1).reshape(ys.shape))
+
+
+def plain_map(tableau, times, system, y0, ts, t0, t1):
+    """The discrete map in the plainest JAX, in the published form, for JAX to differentiate."""
+    times = [t0, *[float(t) for t in times[1:-1]], t1]
+    number = lambda rows: [[float(x) for x in row] for row in rows]
+    a, C, H = number(tableau.a), number(tableau.C), number(tableau.H)
+    c, d, m = ([float(x) for x in row] for row in (tableau.c, tableau.d, tableau.m))
+    field = system.vector_field
+    ys = [None] * len(ts)
+    y = y0
+    for start, end in zip(times[:-1], times[1:], strict=True):
+        h = end - start
+        slope = jax.jacfwd(field, argnums=0)(start, y)
+        W = jnp.eye(y.size) / (h * float(tableau.gamma)) - jax.jacfwd(field, argnums=1)(start, y)
+        u = []
+        for i in range(tableau.stages):
+            stage = y + sum((w * uj for w, uj in zip(a[i], u, strict=True)), jnp.zeros_like(y))
+            right = field(start + c[i] * h, stage) + h * d[i] * slope
+            right = right + sum((w / h * uj for w, uj in zip(C[i], u, strict=True)), 0.0)
+            u.append(jnp.linalg.solve(W, right))
+        y1 = y + sum(w * ui for w, ui in zip(m, u, strict=True))
+        for j in range(len(ts)):
+            value = float(jax.lax.stop_gradient(ts[j]))
+            low, high = (float(jax.lax.stop_gradient(x)) for x in (start, end))
+            if ys[j] is None and low <= value <= high:
+                theta = (ts[j] - start) / h
+                inner = sum(
+                    theta**r * sum(w * ui for w, ui in zip(row, u, strict=True))
+                    for r, row in enumerate(H)
+                )
+                ys[j] = (1 - theta) * y + theta * (y1 + (1 - theta) * inner)
+        y = y1
+    return jnp.stack(ys)
+
+
+@pytest.mark.parametrize("integrator", ROSENBROCK, **NAMED)
+def test_against_jax_differentiating_the_plain_steps(integrator):
+    trajectory = gs.solve(
+        SYSTEM, Y0, t0=T0, t1=T1, ts=TS, integrator=integrator, controller=gs.ConstantStep(0.7)
+    )
+    value, gradients = trajectory.loss_grad(loss, wrt=ALL)
+    times = trajectory.mesh.times[: int(trajectory.mesh.num_steps) + 1]
+
+    def plain(system, y0, ts, t0, t1):
+        return loss(plain_map(integrator.tableau, times, system, y0, ts, t0, t1))
+
+    args = (SYSTEM, Y0, TS, jnp.asarray(T0), jnp.asarray(T1))
+    want_value, want = jax.value_and_grad(plain, argnums=range(5))(*args)
+    # Rounding of some hundred operations, with coefficients of up to 30 that cancel.
+    assert relative(value, want_value) < 1e-12
+    assert relative(gradients[:2], want[:2]) < 1e-11
+    stack = lambda parts: jnp.concatenate([jnp.atleast_1d(part) for part in parts])
+    assert relative(stack(gradients[2:]), stack(want[2:])) < 1e-11
+
+
+def test_the_dependence_of_the_jacobian_matters():
+    """Without it a gradient would be off by far more than any tolerance used here."""
+    trajectory = gs.solve(
+        SYSTEM,
+        Y0,
+        t0=T0,
+        t1=T1,
+        integrator=gs.Rosenbrock23(),
+        controller=gs.ConstantStep(0.7),
+    )
+    _, (whole,) = trajectory.loss_grad(loss, wrt=("y0",))
+    times = trajectory.mesh.times[: int(trajectory.mesh.num_steps) + 1]
+    fixed = jax.lax.stop_gradient
+
+    def without(y0):
+        tableau = gs.Rosenbrock23().tableau
+        gamma = float(tableau.gamma)
+        y = y0
+        for start, end in zip(times[:-1], times[1:], strict=True):
+            h = end - start
+            field = SYSTEM.vector_field
+            W = jnp.eye(2) / (h * gamma) - fixed(jax.jacfwd(field, argnums=1)(start, y))
+            slope = fixed(jax.jacfwd(field, argnums=0)(start, y))
+            u = []
+            for i in range(tableau.stages):
+                stage = y + sum((float(w) * uj for w, uj in zip(tableau.a[i], u, strict=True)), 0.0)
+                right = field(start + float(tableau.c[i]) * h, stage)
+                right = right + h * float(tableau.d[i]) * slope
+                right = right + sum(
+                    (float(w) / h * uj for w, uj in zip(tableau.C[i], u, strict=True)), 0.0
+                )
+                u.append(jnp.linalg.solve(W, right))
+            y = y + sum(float(w) * ui for w, ui in zip(tableau.m, u, strict=True))
+        return loss(y)
+
+    assert relative(jax.grad(without)(Y0), whole) > 1e-3
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "robertson_t1e4",
+        "hires",
+        "orego_t360",
+        "vdp_mu1000",
+        "pollu",
+        "e5",
+        "mapk_huang_ferrell",
+    ],
+)
+def test_against_the_reference(name):
+    """At tight tolerance the exact gradient of the discrete map is that of the solution."""
+    system, y0, problem = reference_case(name)
+    scale = jnp.asarray(problem["scale"])
+    weights = jnp.asarray(problem["weights"])
+    # The period of the Oregonator magnifies every local error.
+    rtol = 1e-10 if name == "orego_t360" else 1e-8
+    trajectory = gs.solve(
+        system,
+        y0,
+        t0=problem["t0"],
+        t1=problem["t1"],
+        ts=jnp.array([*problem["save_times"], problem["t1"]]),
+        integrator=gs.Rodas5P(),
+        controller=gs.PIDController(rtol=rtol, atol=rtol * scale),
+        max_steps=100_000,
+    )
+    want = jnp.array([*problem["y_save"], problem["y_t1"]])
+    assert jnp.max(jnp.abs(trajectory.ys - want) / scale) < 1e-5
+    _, (g_system, g_y0) = trajectory.loss_grad(
+        lambda ys: jnp.sum(weights * ys[-1] ** 2), wrt=("system", "y0")
+    )
+    # Entries are weighed by the size of their input, as relative changes of it count.
+    assert relative(g_system.p * system.p, jnp.asarray(problem["grad_params"]) * system.p) < 1e-5
+    assert relative(g_y0 * scale, jnp.asarray(problem["grad_y0"]) * scale) < 1e-5
+
+
+def test_without_time_in_the_field():
+    """The slope by time is left out; the gradient is that of the same field with time in it."""
+
+    class WithTime(Autonomous):
+        def vector_field(self, t, y):
+            return Autonomous.vector_field(self, t, y) + 0 * jnp.sin(t)
+
+    options = {
+        "t0": 0.0,
+        "t1": 2.0,
+        "ts": jnp.linspace(0.0, 2.0, 4),
+        "integrator": gs.Rodas4(),
+        "controller": gs.ConstantStep(0.25),
+    }
+    got, want = (
+        gs.solve(system(5.0), Y0, **options).loss_grad(loss, wrt=("system", "y0", "t0", "t1"))
+        for system in (Autonomous, WithTime)
+    )
+    assert relative(jax.tree.leaves(got), jax.tree.leaves(want)) < 1e-12
+
+
+def test_an_ensemble_is_its_members():
+    mus = jnp.array([1.0, 30.0, 300.0])
+    y0s = jnp.array([[2.0, 0.0], [1.0, 0.5], [-1.5, 0.2]])
+    options = {
+        "t0": 0.0,
+        "t1": jnp.array([3.0, -2.0, 1.0]),
+        "integrator": gs.Rodas5P(),
+        "controller": gs.PIDController(rtol=1e-6, atol=1e-8),
+    }
+    together = gs.solve(Autonomous(mus), y0s, in_axes=gs.InAxes(system=0, y0=0, t1=0), **options)
+    gradient = together.loss_grad(loss, wrt=("system", "y0"))[1]
+    for i in range(3):
+        one = {**options, "t1": options["t1"][i]}
+        alone = gs.solve(Autonomous(mus[i]), y0s[i], **one)
+        assert int(alone.stats.num_steps) == int(together.stats.num_steps[i])
+        assert relative(together.ys[i], alone.ys) < 1e-12
+    assert jnp.all(jnp.isfinite(gradient[1]))
+
+
+def test_float32():
+    trajectory = gs.solve(
+        Autonomous(jnp.float32(50.0)),
+        jnp.array([2.0, 0.0], jnp.float32),
+        t0=0.0,
+        t1=1.0,
+        integrator=gs.Rodas4P(),
+        controller=gs.PIDController(rtol=1e-4, atol=1e-6),
+    )
+    want = gs.solve(
+        Autonomous(50.0),
+        jnp.array([2.0, 0.0]),
+        t0=0.0,
+        t1=1.0,
+        integrator=gs.Rodas4P(),
+        controller=gs.PIDController(rtol=1e-9, atol=1e-11),
+    )
+    assert trajectory.ys.dtype == jnp.float32
+    assert relative(trajectory.ys, want.ys) < 1e-3
+
+
+class Diverging(gs.ODESystem):
+    """The Jacobian is not a number where the state is above one."""
+
+    rate: jax.Array
+
+    def vector_field(self, t, y):
+        return jnp.where(y > 1, jnp.nan, self.rate * jnp.ones_like(y)) + 0 * y**2
+
+
+def test_a_matrix_that_is_not_finite_rejects_the_step():
+    trajectory = gs.solve(
+        Diverging(jnp.array([0.1, 10.0])),
+        jnp.array([[0.5], [0.5]]),
+        t0=0.0,
+        t1=1.0,
+        integrator=gs.Rodas3(),
+        controller=gs.PIDController(rtol=1e-4, atol=1e-6),
+        in_axes=gs.InAxes(system=0, y0=0),
+        throw=False,
+    )
+    assert list(trajectory.succeeded) == [True, False]
+    assert relative(trajectory.ys[0], jnp.array([0.6])) < 1e-12
+    assert jnp.all(jnp.isnan(trajectory.ys[1]))
+
+
+def test_a_singular_matrix_rejects_the_step():
+    """`I / gamma - h J` is singular where `h` is `1 / (gamma J)`: the step is taken smaller."""
+    gamma = float(gs.Rodas5P().tableau.gamma)
+
+    class Growth(gs.ODESystem):
+        k: jax.Array
+
+        def vector_field(self, t, y):
+            return self.k * y
+
+    trajectory = gs.solve(
+        Growth(1.0),
+        jnp.array([1.0]),
+        t0=0.0,
+        t1=10.0,
+        dt0=1 / gamma,
+        integrator=gs.Rodas5P(),
+        controller=gs.PIDController(rtol=1e-6, atol=1e-9),
+    )
+    assert int(trajectory.stats.num_rejected_steps) > 0
+    assert relative(trajectory.ys, jnp.exp(jnp.array([10.0]))) < 1e-4
+
+
+def test_replays_repeat_their_recordings():
+    """To rounding: what plain JAX contracts in a step depends on what surrounds it."""
+    trajectory = gs.solve(
+        SYSTEM,
+        Y0,
+        t0=T0,
+        t1=T1,
+        ts=TS,
+        integrator=gs.Rodas5P(),
+        controller=gs.PIDController(rtol=1e-8, atol=1e-10),
+    )
+    assert relative(trajectory.replay(), trajectory.ys) < 1e-13
+
+
+def test_against_diffrax():
+    mine = gs.solve(
+        SYSTEM,
+        Y0,
+        t0=T0,
+        t1=T1,
+        ts=TS,
+        integrator=gs.Rodas4(),
+        controller=gs.PIDController(rtol=1e-9, atol=1e-11),
+    )
+    theirs = diffrax.diffeqsolve(
+        diffrax.ODETerm(lambda t, y, args: SYSTEM.vector_field(t, y)),
+        diffrax.Dopri8(),
+        T0,
+        T1,
+        0.01,
+        Y0,
+        saveat=diffrax.SaveAt(ts=TS),
+        stepsize_controller=diffrax.PIDController(rtol=1e-11, atol=1e-13),
+    )
+    assert relative(mine.ys, theirs.ys) < 1e-7
+
+
+def test_kernels_refuse():
+    with pytest.raises(ValueError, match=r"explicit.*Rodas5P.*XLA"):
+        gs.solve(SYSTEM, Y0, t0=T0, t1=T1, integrator=gs.Rodas5P(), backend=gs.HostCPU())
+
+
+def test_auto_says_what_runs():
+    trajectory = gs.solve(
+        Autonomous(1.0), Y0, t0=0.0, t1=1.0, integrator=gs.Rodas3(), controller=gs.ConstantStep(0.5)
+    )
+    assert trajectory.backend.actual == "XLA"
+    assert "Rodas3" in trajectory.backend.reason
