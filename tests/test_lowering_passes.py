@@ -13,6 +13,7 @@ import pytest
 from jax import lax
 
 import gradsolve
+from gradsolve._controllers.pid import step_size_power
 from gradsolve._lowering import Leaf, Op, Sink, lower, print_body
 from gradsolve._lowering._build import Builder
 from gradsolve._lowering._fold import fold
@@ -256,6 +257,30 @@ def test_inner_blocks_use_what_is_outside_but_not_the_reverse():
     function = traced(branch, X, Y)
     assert operations(function).count(Op.SIN) == 1
     assert operations(function).count(Op.COS) == 2  # the inner one runs only if its branch does
+
+
+@pytest.mark.parametrize(
+    ("exponent", "op"),
+    [
+        (-1 / 10, Op.INVERSE_ROOT),  # an I controller of a method of order 5
+        (-1 / 18, Op.INVERSE_ROOT),
+        (-0.07, Op.POWER),  # of a PI controller
+        (0.04, Op.POWER),
+        (-1 / 22, Op.POWER),  # beyond the root's range
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_powers_of_step_control(exponent, op, dtype):
+    function = traced(lambda x: step_size_power(x, dtype(exponent)), np.ones(1, dtype))
+    assert operations(function) == [op]
+
+
+def test_a_number_that_is_marked_as_failed_is_asked_once():
+    def twice(ok, x):
+        marked = jnp.where(ok, x, jnp.nan)
+        return jnp.isfinite(marked)
+
+    assert operations(traced(twice, True, 1.0)) == [Op.IS_FINITE, Op.AND]
 
 
 def test_entries_without_a_sink_are_not_computed():
