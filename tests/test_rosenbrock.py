@@ -1,4 +1,4 @@
-"""Rosenbrock methods in plain JAX: steps, dense output, gradients, failures."""
+"""Rosenbrock methods, in plain JAX and fused: steps, dense output, gradients, failures."""
 
 import diffrax
 import jax
@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import pytest
 
 import gradsolve as gs
-from tests.helpers import ROSENBROCK, reference_case, relative
+from tests.helpers import ROSENBROCK, reference_case, relative, under
 
 T0, T1 = 0.3, 2.6
 TS = jnp.array([0.3, 0.9, 1.4, 2.0, 2.6])
@@ -79,7 +79,14 @@ def plain_map(tableau, times, system, y0, ts, t0, t1):
 @pytest.mark.parametrize("integrator", ROSENBROCK, **NAMED)
 def test_against_jax_differentiating_the_plain_steps(integrator):
     trajectory = gs.solve(
-        SYSTEM, Y0, t0=T0, t1=T1, ts=TS, integrator=integrator, controller=gs.ConstantStep(0.7)
+        SYSTEM,
+        Y0,
+        t0=T0,
+        t1=T1,
+        ts=TS,
+        integrator=integrator,
+        controller=gs.ConstantStep(0.7),
+        backend=gs.XLA(),
     )
     value, gradients = trajectory.loss_grad(loss, wrt=ALL)
     times = trajectory.mesh.times[: int(trajectory.mesh.num_steps) + 1]
@@ -282,7 +289,7 @@ def test_a_singular_matrix_rejects_the_step():
     assert relative(trajectory.ys, jnp.exp(jnp.array([10.0]))) < 1e-4
 
 
-def test_replays_repeat_their_recordings():
+def test_replays_in_plain_jax_repeat_their_recordings():
     """To rounding: what plain JAX contracts in a step depends on what surrounds it."""
     trajectory = gs.solve(
         SYSTEM,
@@ -292,6 +299,7 @@ def test_replays_repeat_their_recordings():
         ts=TS,
         integrator=gs.Rodas5P(),
         controller=gs.PIDController(rtol=1e-8, atol=1e-10),
+        backend=gs.XLA(),
     )
     assert relative(trajectory.replay(), trajectory.ys) < 1e-13
 
@@ -319,14 +327,53 @@ def test_against_diffrax():
     assert relative(mine.ys, theirs.ys) < 1e-7
 
 
-def test_kernels_refuse():
-    with pytest.raises(ValueError, match=r"explicit.*Rodas5P.*XLA"):
-        gs.solve(SYSTEM, Y0, t0=T0, t1=T1, integrator=gs.Rodas5P(), backend=gs.HostCPU())
-
-
-def test_auto_says_what_runs():
-    trajectory = gs.solve(
-        Autonomous(1.0), Y0, t0=0.0, t1=1.0, integrator=gs.Rodas3(), controller=gs.ConstantStep(0.5)
+def adaptive(integrator, backend):
+    return gs.solve(
+        SYSTEM,
+        Y0,
+        t0=T0,
+        t1=T1,
+        ts=TS,
+        integrator=integrator,
+        controller=gs.PIDController(rtol=1e-5, atol=1e-7),
+        backend=backend,
     )
-    assert trajectory.backend.actual == "XLA"
-    assert "Rodas3" in trajectory.backend.reason
+
+
+@pytest.mark.parametrize("integrator", ROSENBROCK, **NAMED)
+def test_kernels_against_plain_jax(integrator, fused):
+    kernels, plain = adaptive(integrator, fused), adaptive(integrator, gs.XLA())
+    assert kernels.backend.actual == type(fused).__name__
+    assert int(kernels.stats.num_accepted_steps) == int(plain.stats.num_accepted_steps)
+    assert int(kernels.stats.num_rejected_steps) == int(plain.stats.num_rejected_steps)
+    assert (kernels.replay() == kernels.ys).all()
+    got = kernels.replay(), kernels.loss_grad(loss, wrt=ALL)[1]
+    same_mesh = under(gs.XLA(), kernels)
+    want = same_mesh.replay(), same_mesh.loss_grad(loss, wrt=ALL)[1]
+    assert relative(got[0], want[0]) < 1e-11
+    assert relative(got[1][:2], want[1][:2]) < 1e-11
+    stack = lambda parts: jnp.concatenate([jnp.atleast_1d(part) for part in parts])
+    assert relative(stack(got[1][2:]), stack(want[1][2:])) < 1e-11
+
+
+def test_an_ensemble_in_kernels(fused):
+    """More trajectories than a pack has lanes, of different length, one of which fails."""
+    mus = jnp.linspace(0.5, 60.0, 11).at[3].set(jnp.nan)
+    options = {
+        "t0": 0.0,
+        "t1": 1.5,
+        "ts": jnp.linspace(0.1, 1.5, 3),
+        "integrator": gs.Rodas4(),
+        "controller": gs.PIDController(rtol=1e-6, atol=1e-8),
+        "in_axes": gs.InAxes(system=0),
+        "throw": False,
+    }
+    kernels = gs.solve(Autonomous(mus), Y0, backend=fused, **options)
+    same_mesh = under(gs.XLA(), kernels)
+    assert list(kernels.succeeded) == [i != 3 for i in range(11)]
+    finite = lambda ys: jnp.sum(jnp.where(jnp.isfinite(ys), jnp.cos(ys), 0))
+    got = kernels.loss_grad(finite, wrt=("system", "y0"))[1]
+    want = same_mesh.loss_grad(finite, wrt=("system", "y0"))[1]
+    alive = jnp.arange(11) != 3
+    assert relative(got[0].mu[alive], want[0].mu[alive]) < 1e-11
+    assert relative(got[1], want[1]) < 1e-11

@@ -83,6 +83,75 @@ def lower_pull(
     return _lower_closed(closed, [*leaf_inputs(structs[:count]), "t", "y", "ct"])
 
 
+def _derivatives(field: Any, leaves: Sequence[Any], t: Any, y: Any) -> list[Any]:
+    """The field's derivatives by the state and, where time appears in it, by time."""
+    out = [jax.jacfwd(lambda y: field(leaves, t, y))(y)]
+    if field.has_time:
+        out.append(jax.jacfwd(lambda t: field(leaves, t, y))(t))
+    return out
+
+
+def lower_jacobian(program: Program, structs: Sequence[jax.ShapeDtypeStruct]) -> Function:
+    """`jacobian(leaves, t, y) -> (df/dy, df/dt)`; without the latter if time does not appear."""
+    field, count = program.field_jaxpr, program.num_field_leaves
+    dtype = np.dtype(program.dtype)
+    scalar = jax.ShapeDtypeStruct((), dtype)
+    state = jax.ShapeDtypeStruct((field.dim,), dtype)
+    with own_promotion():
+        closed = jax.make_jaxpr(lambda leaves, t, y: _derivatives(field, leaves, t, y))(
+            list(structs[:count]), scalar, state
+        )
+    return _lower_closed(closed, [*leaf_inputs(structs[:count]), "t", "y"])
+
+
+def nonzero_entries(jacobian: Function) -> np.ndarray:
+    """Which entries of a lowered Jacobian are not zero whatever the state."""
+    entries = jacobian.outputs[0]
+    flags = [not (value.is_constant and value.data == 0) for value in entries.flat]
+    return np.array(flags, dtype=bool).reshape(entries.shape)
+
+
+def lower_pull_jacobian(
+    program: Program,
+    structs: Sequence[jax.ShapeDtypeStruct],
+    wanted: Sequence[int],
+    want_time: bool,
+    depends: np.ndarray,
+) -> Function:
+    """The pullback of `lower_jacobian`, with the outputs of `lower_pull`.
+
+    Entries of the Jacobian that are zero whatever the state are not asked for their cotangents.
+    """
+    field, count = program.field_jaxpr, program.num_field_leaves
+    dtype = np.dtype(program.dtype)
+
+    def pull(leaves: list[Array], t: Array, y: Array, ct_jacobian: Array, ct_slope: Array) -> Any:
+        def evaluate(y: Array, t: Array, some: list[Array]) -> list[Array]:
+            every = list(leaves)
+            for index, leaf in zip(wanted, some, strict=True):
+                every[index] = leaf
+            return _derivatives(field, every, t, y)
+
+        some = [leaves[index] for index in wanted]
+        ct_jacobian = jnp.where(depends, ct_jacobian.reshape(depends.shape), 0)
+        cotangents = [ct_jacobian, ct_slope] if field.has_time else [ct_jacobian]
+        if want_time:
+            _, pullback = jax.vjp(evaluate, y, t, some)
+            ct_y, ct_t, ct_some = pullback(cotangents)
+            return [ct_y, ct_t, *ct_some]
+        _, pullback = jax.vjp(lambda y, some: evaluate(y, t, some), y, some)
+        ct_y, ct_some = pullback(cotangents)
+        return [ct_y, *ct_some]
+
+    scalar = jax.ShapeDtypeStruct((), dtype)
+    state = jax.ShapeDtypeStruct((field.dim,), dtype)
+    matrix = jax.ShapeDtypeStruct((field.dim * field.dim,), dtype)
+    with own_promotion():
+        closed = jax.make_jaxpr(pull)(list(structs[:count]), scalar, state, matrix, state)
+    names = ["t", "y", "ct_jacobian", "ct_slope"]
+    return _lower_closed(closed, [*leaf_inputs(structs[:count]), *names])
+
+
 def lower_step_control(
     program: Program, structs: Sequence[jax.ShapeDtypeStruct], with_dt0: bool
 ) -> StepControl:

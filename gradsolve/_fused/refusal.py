@@ -3,9 +3,16 @@
 import numpy as np
 
 from .._backends._base import Question
-from .._integrators import AbstractExplicitRK
+from .._integrators import AbstractExplicitRK, AbstractRosenbrock
 from .._lowering import LoweringError
-from .functions import lower_field, lower_pull, lower_step_control
+from .functions import (
+    lower_field,
+    lower_jacobian,
+    lower_pull,
+    lower_pull_jacobian,
+    lower_step_control,
+    nonzero_entries,
+)
 
 # A kernel's arguments must fit into 4 KiB on a GPU; a leaf takes 16 bytes, and so does its
 # cotangent.
@@ -25,11 +32,11 @@ def refusal(name: str, question: Question, *, worthwhile: bool = False) -> str |
     With `worthwhile`, also why kernels would gain nothing, for a field that could be lowered.
     """
     program, structs = question.program, question.structs
-    if not isinstance(program.integrator, AbstractExplicitRK):
+    if not isinstance(program.integrator, AbstractExplicitRK | AbstractRosenbrock):
         integrator = type(program.integrator).__name__
         return (
-            f"`{name}` runs explicit Runge-Kutta methods, and `{integrator}` is none of them: use "
-            "`backend=gradsolve.XLA()` or `gradsolve.Auto()`."
+            f"`{name}` runs explicit Runge-Kutta and Rosenbrock methods, and `{integrator}` is "
+            "none of them: use `backend=gradsolve.XLA()` or `gradsolve.Auto()`."
         )
     if len(structs) > _MAX_LEAVES:
         return (
@@ -38,6 +45,10 @@ def refusal(name: str, question: Question, *, worthwhile: bool = False) -> str |
         )
     try:
         operations = lower_field(program, structs).operations
+        jacobians = []
+        if isinstance(program.integrator, AbstractRosenbrock):
+            jacobians.append(lower_jacobian(program, structs))
+            operations += jacobians[0].operations
         if worthwhile and operations > _WORTHWHILE_OPERATIONS:
             return (
                 f"The vector field has {operations} scalar operations, more than "
@@ -52,6 +63,9 @@ def refusal(name: str, question: Question, *, worthwhile: bool = False) -> str |
             if np.dtype(struct.dtype) == np.dtype(program.dtype)
         ]
         lower_pull(program, structs, floating, want_time=True)
+        for jacobian in jacobians:
+            depends = nonzero_entries(jacobian)
+            lower_pull_jacobian(program, structs, floating, True, depends)
     except LoweringError as error:
         return f"{error} Use `backend=gradsolve.XLA()`, or another formulation."
     return None

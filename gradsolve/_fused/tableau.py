@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from .._integrators import ButcherTableau
+from .._integrators import ButcherTableau, RosenbrockTableau
 
 
 def print_tableau(tableau: ButcherTableau, dtype: np.dtype, adaptive: bool) -> str:
@@ -27,6 +27,27 @@ def print_tableau(tableau: ButcherTableau, dtype: np.dtype, adaptive: bool) -> s
         *_table(f"b[{stages}]", [tableau.b], dtype),
         *_table(f"b_error[{stages}]", [b_error], dtype),
         *_table(f"dense[{size}][{dense.degree}]", dense.coefficients, dtype),
+        "};",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def print_rosenbrock_tableau(tableau: RosenbrockTableau, dtype: np.dtype, adaptive: bool) -> str:
+    """The same for a Rosenbrock method."""
+    dense, stages = tableau.dense, tableau.stages
+    full = lambda rows: [[*row, *[Fraction(0)] * (stages - len(row))] for row in rows]
+    lines = [
+        "struct Tableau {",
+        f"  static constexpr int stages = {stages}, extra = 0, degree = {dense.degree};",
+        f"  static constexpr bool fsal = false, adaptive = {_flag(adaptive)};",
+        f"  static constexpr Scalar inverse_gamma = {_number(1 / tableau.gamma, dtype)};",
+        *_table(f"c[{stages}]", [tableau.c], dtype),
+        *_table(f"d[{stages}]", [tableau.d], dtype),
+        *_table(f"a[{stages}][{stages}]", full(tableau.a), dtype),
+        *_table(f"C[{stages}][{stages}]", full(tableau.C), dtype),
+        *_table(f"b[{stages}]", [tableau.m], dtype),
+        *_table(f"b_error[{stages}]", [tableau.m_error], dtype),
+        *_table(f"dense[{stages}][{dense.degree}]", dense.coefficients, dtype),
         "};",
     ]
     return "\n".join(lines) + "\n"

@@ -9,16 +9,19 @@ from typing import Any
 import numpy as np
 
 from .._ensemble.program import Program
-from .._integrators import AbstractExplicitRK
+from .._integrators import AbstractExplicitRK, AbstractRosenbrock
 from .._lowering import Function, LoweringError, Sink, print_body
 from .functions import (
     StepControl,
     identifier,
     lower_field,
+    lower_jacobian,
     lower_pull,
+    lower_pull_jacobian,
     lower_step_control,
+    nonzero_entries,
 )
-from .tableau import print_tableau
+from .tableau import print_rosenbrock_tableau, print_tableau
 
 # A leaf of which at most this many entries are read lives in registers, as long as there are not
 # too many of those altogether; others are read where they are used.
@@ -98,8 +101,10 @@ def record_unit(
     """The adaptive recording."""
     field = lower_field(program, structs)
     control = lower_step_control(program, structs, with_dt0)
-    writer = _Writer(program, structs, [field, control.begin, control.judge])
+    jacobian = _jacobian(program, structs)
+    writer = _Writer(program, structs, [field, *jacobian, control.begin, control.judge])
     writer.field(field)
+    writer.jacobian(jacobian)
     writer.step_control(control)
     flags = {"with_outputs": with_outputs, "with_dt0": with_dt0}
     return writer.unit("record", flags)
@@ -108,8 +113,10 @@ def record_unit(
 def replay_unit(program: Program, structs: Sequence[Any], with_outputs: bool) -> Unit:
     """The replay of a mesh."""
     field = lower_field(program, structs)
-    writer = _Writer(program, structs, [field])
+    jacobian = _jacobian(program, structs)
+    writer = _Writer(program, structs, [field, *jacobian])
     writer.field(field)
+    writer.jacobian(jacobian)
     return writer.unit("replay", {"with_outputs": with_outputs})
 
 
@@ -125,9 +132,17 @@ def adjoint_unit(program: Program, structs: Sequence[Any], choices: AdjointChoic
     field = lower_field(program, structs)
     with_times = choices.with_times or choices.with_output_times
     pull = lower_pull(program, structs, choices.wanted, with_times)
-    writer = _Writer(program, structs, [field, pull])
+    jacobian = _jacobian(program, structs)
+    pull_jacobian = [
+        lower_pull_jacobian(program, structs, choices.wanted, with_times, nonzero_entries(function))
+        for function in jacobian
+    ]
+    writer = _Writer(program, structs, [field, pull, *jacobian, *pull_jacobian])
     writer.field(field)
+    writer.jacobian(jacobian)
     writer.pull(pull, [structs[index] for index in choices.wanted], with_times)
+    for function in pull_jacobian:
+        writer.pull_jacobian(function, with_times)
     flags = {
         "with_outputs": choices.with_outputs,
         "with_end": choices.with_end,
@@ -138,13 +153,20 @@ def adjoint_unit(program: Program, structs: Sequence[Any], choices: AdjointChoic
     return writer.unit("adjoint", flags)
 
 
+def _jacobian(program: Program, structs: Sequence[Any]) -> list[Function]:
+    """The derivatives of the field, for a method that needs them."""
+    rosenbrock = isinstance(program.integrator, AbstractRosenbrock)
+    return [lower_jacobian(program, structs)] if rosenbrock else []
+
+
 class _Writer:
     """Collects the members of the structure `Problem`."""
 
     def __init__(
         self, program: Program, structs: Sequence[Any], functions: Sequence[Function]
     ) -> None:
-        assert isinstance(program.integrator, AbstractExplicitRK)
+        assert isinstance(program.integrator, AbstractExplicitRK | AbstractRosenbrock)
+        self._integrator = program.integrator
         self._tableau = program.integrator.tableau
         self._adaptive = False
         self._dtype = np.dtype(program.dtype)
@@ -187,17 +209,55 @@ class _Writer:
         for struct in wanted:
             size = math.prod(struct.shape)
             self._wanted_begin.append(self._wanted_begin[-1] + size)
-        sinks = [[Sink(f"ct_y[{i}]") for i in range(self._dim)]]
-        if with_time:
-            sinks.append([Sink("ct_t")])
-        for begin, end in zip(self._wanted_begin, self._wanted_begin[1:], strict=False):
-            sinks.append([Sink(f"ct_p[{e}]", accumulate=True) for e in range(begin, end)])
         self._function(
             "pull",
             "const Parameters& p, Real t, const Real* y, const Real* ct, Real* ct_y, Real& ct_t, "
             "Real* ct_p",
             function,
-            sinks,
+            self._pull_sinks(with_time),
+        )
+
+    def _pull_sinks(self, with_time: bool) -> list[list[Sink]]:
+        sinks = [[Sink(f"ct_y[{i}]") for i in range(self._dim)]]
+        if with_time:
+            sinks.append([Sink("ct_t")])
+        for begin, end in zip(self._wanted_begin, self._wanted_begin[1:], strict=False):
+            sinks.append([Sink(f"ct_p[{e}]", accumulate=True) for e in range(begin, end)])
+        return sinks
+
+    def jacobian(self, functions: Sequence[Function]) -> None:
+        """The derivatives of the field by the state and by time, if there are any."""
+        for function in functions:
+            rows = nonzero_entries(function)
+            table = ", ".join(
+                f"{{{', '.join(str(bool(flag)).lower() for flag in row)}}}" for row in rows
+            )
+            with_slope = len(function.outputs) > 1
+            self._members += [
+                f"static constexpr bool with_slope = {str(with_slope).lower()};\n"
+                f"static constexpr bool depends[{self._dim}][{self._dim}] = {{{table}}};\n"
+            ]
+            # Entries that are zero whatever the state are never read.
+            sinks: list[list[Sink | None]] = [
+                [Sink(f"dfdy[{i}]") if flag else None for i, flag in enumerate(rows.flat)]
+            ]
+            if with_slope:
+                sinks.append([Sink(f"dfdt[{i}]") for i in range(self._dim)])
+            self._function(
+                "jacobian",
+                "const Parameters& p, Real t, const Real* y, Real* dfdy, Real* dfdt",
+                function,
+                sinks,
+            )
+
+    def pull_jacobian(self, function: Function, with_time: bool) -> None:
+        """Pulls cotangents of the field's derivatives back, as `pull` does those of the field."""
+        self._function(
+            "pull_jacobian",
+            "const Parameters& p, Real t, const Real* y, const Real* ct_jacobian, "
+            "const Real* ct_slope, Real* ct_y, Real& ct_t, Real* ct_p",
+            function,
+            self._pull_sinks(with_time),
         )
 
     def step_control(self, control: StepControl) -> None:
@@ -244,7 +304,11 @@ class _Writer:
         )
 
     def _function(
-        self, name: str, signature: str, function: Function, sinks: Sequence[Sequence[Sink]]
+        self,
+        name: str,
+        signature: str,
+        function: Function,
+        sinks: Sequence[Sequence[Sink | None]],
     ) -> None:
         body = print_body(
             function,
@@ -310,14 +374,21 @@ class _Writer:
             ]
         )
 
+    def _print_tableau(self, adaptive: bool) -> str:
+        if isinstance(self._integrator, AbstractRosenbrock):
+            return print_rosenbrock_tableau(self._integrator.tableau, self._dtype, adaptive)
+        return print_tableau(self._integrator.tableau, self._dtype, adaptive)
+
     def unit(self, job: str, flags: dict[str, bool]) -> Unit:
         """The complete text."""
         num_leaves, entries = len(self._structs), self._wanted_begin[-1]
+        rosenbrock = isinstance(self._integrator, AbstractRosenbrock)
+        adaptive = self._adaptive and self._integrator.error_order is not None
         begin = ", ".join(map(str, self._wanted_begin))
         members = [
             "using Tableau = ::Tableau;",
             "using Parameters = ::Parameters;",
-            "using Method = gs::ExplicitRK<Problem>;",
+            f"using Method = gs::{'Rosenbrock' if rosenbrock else 'ExplicitRK'}<Problem>;",
             f"static constexpr int dim = {self._dim}, num_leaves = {num_leaves};",
             f"static constexpr int num_wanted = {self._num_wanted}, num_cotangents = {entries};",
             f"static constexpr int wanted_begin[{len(self._wanted_begin)}] = {{{begin}}};",
@@ -333,15 +404,14 @@ class _Writer:
                 '#include "gs/math.h"',
                 *(['#include "gs/power.h"'] if job == "record" else []),
                 f'#include "gs/{job}.h"',
+                *(['#include "gs/rosenbrock.h"'] if rosenbrock else []),
                 "",
                 "namespace {",
                 "",
                 "using gs::F32, gs::F64, gs::I32, gs::I64, gs::U32, gs::U64, gs::Mask;",
                 "using gs::Real, gs::Scalar;",
                 "",
-                print_tableau(
-                    self._tableau, self._dtype, self._adaptive and self._tableau.b_error is not None
-                ),
+                self._print_tableau(adaptive),
                 self._parameters(),
                 "struct Problem {",
                 _indented("\n".join(members) + "\n\n" + "\n".join(self._members)),

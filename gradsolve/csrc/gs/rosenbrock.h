@@ -1,0 +1,247 @@
+// Rosenbrock methods: one stage loop for every tableau, and its adjoint.
+//
+//   (I / gamma - h J) k_i = f(t + c_i h, Y_i) + sum_{j<i} C_ij k_j + h d_i f_t,
+//   Y_i = y + h sum_{j<i} a_ij k_j,  y1 = y + h sum_i b_i k_i,
+//
+// with J = df/dy and f_t = df/dt at the start of the step. These are the published equations for
+// u_i = h k_i, so that no division by h is left. A problem P supplies, beside the field and its
+// pullback, its derivatives and theirs: `jacobian` and `pull_jacobian`.
+
+#pragma once
+
+#include "gs/linear.h"
+#include "gs/stages.h"
+
+namespace gs {
+
+template <class P>
+struct Rosenbrock : Stages<P> {
+  using Base = Stages<P>;
+  using T = typename P::Tableau;
+  using Parameters = typename P::Parameters;
+  using OutputCotangents = typename Base::OutputCotangents;
+  static constexpr int dim = P::dim;
+  static constexpr int stages = T::stages;
+  static constexpr int all_stages = T::stages + T::extra;
+
+  // ---- The step --------------------------------------------------------------------------------
+
+  // Whether stage I evaluates the field where the stage before it does.
+  template <int I>
+  static constexpr bool repeats() {
+    if constexpr (I == 0) {
+      return false;
+    } else {
+      bool out = T::c[I] == T::c[I - 1];
+      for (int j = 0; j < I; ++j) out = out && T::a[I][j] == T::a[I - 1][j];
+      return out;
+    }
+  }
+
+  // The value of the field at the start of the step; step() finds it in k[0].
+  GS_FN static void first_stage(const Parameters& p, Real t, const Real* y, Real* k) {
+    P::field(p, t, y, k);
+  }
+
+  GS_FN static void decompose(Real h, const Real (*jacobian)[dim], Factors<dim>& factors) {
+    for_each<dim>([&](auto i) GS_LAMBDA {
+      for_each<dim>([&](auto j) GS_LAMBDA {
+        const Real diagonal = i == j ? Real(T::inverse_gamma) : Real(0);
+        factors.lu[i][j] = P::depends[i][j] ? fma(-h, jacobian[i][j], diagonal) : diagonal;
+      });
+    });
+    factors.factorise();
+  }
+
+  // All stages, given the value of the field at the start in k[0].
+  GS_FN static void run_stages(const Parameters& p, Real t0, Real t1, const Real* y,
+                               const Factors<dim>& factors, const Real* slope, Real (*k)[dim]) {
+    const Real h = t1 - t0;
+    Real value[dim];
+    for_each<dim>([&](auto c) GS_LAMBDA { value[c] = k[0][c]; });
+    static_for<stages>([&](auto i) GS_LAMBDA {
+      constexpr int I = decltype(i)::value;
+      if constexpr (I > 0 && !repeats<I>()) {
+        Real at[dim];
+        Base::template stage_argument<I>(y, h, k, at);
+        P::field(p, Base::template stage_time<I>(t0, t1), at, value);
+      }
+      for_each<dim>([&](auto c) GS_LAMBDA {
+        Real right = value[c];
+        static_for<I>([&](auto j) GS_LAMBDA {
+          constexpr Scalar weight = T::C[I][decltype(j)::value];
+          if constexpr (weight != 0) right = fma(Real(weight), k[j][c], right);
+        });
+        constexpr Scalar d = T::d[I];
+        if constexpr (P::with_slope && d != 0) right = fma(h * Real(d), slope[c], right);
+        k[I][c] = right;
+      });
+      factors.solve(k[I]);
+    });
+  }
+
+  GS_FN static void step(const Parameters& p, Real t0, Real t1, const Real* y, Real (*k)[dim],
+                         Real* y1) {
+    const Real h = t1 - t0;
+    Factors<dim> factors;
+    Real slope[dim];
+    {
+      Real jacobian[dim][dim];
+      P::jacobian(p, t0, y, jacobian[0], slope);
+      decompose(h, jacobian, factors);
+    }
+    run_stages(p, t0, t1, y, factors, slope, k);
+    for_each<dim>([&](auto c) GS_LAMBDA {
+      Real out = y[c];
+      static_for<stages>([&](auto j) GS_LAMBDA {
+        constexpr Scalar weight = T::b[decltype(j)::value];
+        if constexpr (weight != 0) out = fma(h * Real(weight), k[j][c], out);
+      });
+      y1[c] = out;
+    });
+  }
+
+  GS_FN static void extra_stages(const Parameters&, Real, Real, const Real*, Real (*)[dim]) {}
+
+  // ---- The adjoint -----------------------------------------------------------------------------
+  //
+  // Given the cotangent lambda of y1 and cotangents c_m of the outputs y(theta_m), with
+  // W = I / gamma - h J, for i from s down to 1:
+  //
+  //   kbar_i = h (b_i lambda + sum_m b_i(theta_m) c_m + sum_{j>i} a_ji w_j) + sum_{j>i} C_ji v_j,
+  //   v_i = W^-T kbar_i,
+  //   w_i, thetabar += (df/dy, df/dtheta)(t + c_i h, Y_i)^T v_i,
+  //
+  // and then ybar = lambda + sum_m c_m + sum_i w_i, to which the derivatives' own dependence is
+  // added: that of J with the cotangent h sum_i v_i k_i^T, and that of f_t with h sum_i d_i v_i.
+  // The factors h receive
+  //
+  //   hbar = lambda^T sum_i b_i k_i + (outputs) + sum_i w_i^T sum_j a_ij k_j
+  //          + sum_i v_i^T (J k_i + d_i f_t).
+  //
+  // Stages with the same value of the field pull the sum of their v_i back, once.
+
+  static constexpr bool recompute_arguments() { return true; }
+
+  struct Linearised {
+    Factors<dim> factors;
+    Real k[all_stages][dim];
+    Real jacobian[dim][dim], slope[dim];  // for the times
+  };
+
+  GS_FN static void adj_forward(const Parameters& p, Real t0, Real t1, const Real* y, bool,
+                                Linearised& step) {
+    first_stage(p, t0, y, step.k[0]);
+    P::jacobian(p, t0, y, step.jacobian[0], step.slope);
+    decompose(t1 - t0, step.jacobian, step.factors);
+    run_stages(p, t0, t1, y, step.factors, step.slope, step.k);
+  }
+
+  GS_FN static void adj_step(const Parameters& p, Real t0, Real t1, const Real* y,
+                             const Linearised& step, bool outputs_here,
+                             const OutputCotangents* outputs, Real* ct, Real& ct_t0, Real& ct_t1,
+                             Real* ct_p) {
+    const Real h = t1 - t0;
+    const Real(*const k)[dim] = step.k;
+    Real v[stages][dim], w[stages][dim];
+    Real ct_jacobian[dim][dim], ct_slope[dim], shared[dim];
+    Real ct_h(0), ct_start(0), ct_end(0);
+    for_each<dim>([&](auto i) GS_LAMBDA {
+      ct_slope[i] = shared[i] = Real(0);
+      for_each<dim>([&](auto j) GS_LAMBDA { ct_jacobian[i][j] = Real(0); });
+    });
+    if constexpr (P::with_times) {
+      static_for<stages>([&](auto i) GS_LAMBDA {
+        constexpr Scalar b = T::b[decltype(i)::value];
+        if constexpr (b != 0) ct_h = fma(Real(b), along(ct, k[i]), ct_h);
+      });
+      if constexpr (P::with_outputs) {
+        if (outputs_here) {
+          ct_start = outputs->t0;
+          ct_end = outputs->t1;
+        }
+      }
+    }
+    static_for_down<stages>([&](auto i) GS_LAMBDA {
+      constexpr int I = decltype(i)::value;
+      for_each<dim>([&](auto c) GS_LAMBDA {
+        Real sum = Real(T::b[I]) * ct[c];
+        static_for<stages>([&](auto j) GS_LAMBDA {
+          constexpr int J = decltype(j)::value;
+          if constexpr (J > I) {
+            constexpr Scalar weight = T::a[J][I];
+            if constexpr (weight != 0 && !repeats<J>()) sum = fma(Real(weight), w[J][c], sum);
+          }
+        });
+        if constexpr (P::with_outputs && Base::template in_dense_output<I>()) {
+          if (outputs_here) sum = outputs->template reach<I>(sum, c);
+        }
+        sum = h * sum;
+        static_for<stages>([&](auto j) GS_LAMBDA {
+          constexpr int J = decltype(j)::value;
+          if constexpr (J > I) {
+            constexpr Scalar weight = T::C[J][I];
+            if constexpr (weight != 0) sum = fma(Real(weight), v[J][c], sum);
+          }
+        });
+        v[I][c] = sum;
+      });
+      step.factors.solve_transposed(v[I]);
+      for_each<dim>([&](auto r) GS_LAMBDA {
+        const Real scaled = h * v[I][r];
+        for_each<dim>([&](auto c) GS_LAMBDA {
+          if (P::depends[r][c]) ct_jacobian[r][c] = fma(scaled, k[I][c], ct_jacobian[r][c]);
+        });
+        if constexpr (P::with_slope && T::d[I] != 0) {
+          ct_slope[r] = fma(Real(T::d[I]), scaled, ct_slope[r]);
+        }
+        if constexpr (P::with_times) {
+          Real moved(0);
+          for_each<dim>([&](auto c) GS_LAMBDA {
+            if (P::depends[r][c]) moved = fma(step.jacobian[r][c], k[I][c], moved);
+          });
+          if constexpr (P::with_slope) moved = fma(Real(T::d[I]), step.slope[r], moved);
+          ct_h = fma(v[I][r], moved, ct_h);
+        }
+        shared[r] = shared[r] + v[I][r];
+      });
+      if constexpr (!repeats<I>()) {
+        Real argument[dim], ct_tau(0);
+        Base::template stage_argument<I>(y, hidden(h), k, argument);
+        P::pull(p, Base::template stage_time<I>(t0, t1), argument, shared, w[I], ct_tau, ct_p);
+        for_each<dim>([&](auto c) GS_LAMBDA { shared[c] = Real(0); });
+        if constexpr (P::with_times) {
+          constexpr Scalar c_i = T::c[I];
+          static_for<I>([&](auto j) GS_LAMBDA {
+            constexpr Scalar weight = T::a[I][decltype(j)::value];
+            if constexpr (weight != 0) ct_h = fma(Real(weight), along(w[I], k[j]), ct_h);
+          });
+          ct_start = ct_start + Real(1 - c_i) * ct_tau;
+          ct_end = ct_end + Real(c_i) * ct_tau;
+        }
+      }
+    });
+    Real of_derivatives[dim], ct_tau(0);
+    P::pull_jacobian(p, t0, y, ct_jacobian[0], ct_slope, of_derivatives, ct_tau, ct_p);
+    for_each<dim>([&](auto c) GS_LAMBDA {
+      static_for_down<stages>([&](auto i) GS_LAMBDA {
+        if constexpr (!repeats<decltype(i)::value>()) ct[c] = ct[c] + w[i][c];
+      });
+      ct[c] = ct[c] + of_derivatives[c];
+      if constexpr (P::with_outputs) {
+        if (outputs_here) ct[c] = ct[c] + outputs->moment(0, c);
+      }
+    });
+    ct_t0 = ct_start + ct_tau - ct_h;
+    ct_t1 = ct_end + ct_h;
+  }
+
+ private:
+  GS_FN static Real along(const Real* a, const Real* b) {
+    Real out(0);
+    for_each<dim>([&](auto c) GS_LAMBDA { out = fma(a[c], b[c], out); });
+    return out;
+  }
+};
+
+}  // namespace gs
