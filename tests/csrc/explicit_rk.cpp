@@ -168,9 +168,9 @@ void check_transpose(bool outputs_here, bool at_end) {
   }
   tangent<Field, Tableau>(x, d, at_end, d_end, d_out);
 
-  Real at[Method::all_stages][dim] = {}, k[Method::all_stages][dim] = {};
+  typename Method::Linearised step = {};
   Real ct[dim], ct_p[num], ct_t0, ct_t1, ct_t(0);
-  Method::adj_forward(x.q, x.t0, x.t1, x.y, outputs_here, at, k);
+  Method::adj_forward(x.q, x.t0, x.t1, x.y, outputs_here, step);
   typename Method::OutputCotangents outputs;
   outputs.clear();
   for (int m = 0; m < dim; ++m) ct[m] = u_end[m];
@@ -179,9 +179,9 @@ void check_transpose(bool outputs_here, bool at_end) {
     if (at_end) {
       for (int m = 0; m < dim; ++m) ct[m] = ct[m] + u_out[m];
     }
-    ct_t = Method::adj_output(x.t0, x.t1, k, x.t, u_out, Mask(at_end), outputs);
+    ct_t = Method::adj_output(x.t0, x.t1, step.k, x.t, u_out, Mask(at_end), outputs);
   }
-  Method::adj_step(x.q, x.t0, x.t1, x.y, at, k, outputs_here, &outputs, ct, ct_t0, ct_t1, ct_p);
+  Method::adj_step(x.q, x.t0, x.t1, x.y, step, outputs_here, &outputs, ct, ct_t0, ct_t1, ct_p);
 
   Real left(0), right(0);
   for (int m = 0; m < dim; ++m) {
@@ -207,7 +207,8 @@ void check_empty_step() {
   Lorenz::Parameters q;
   for (int i = 0; i < 3; ++i) q.p[i] = spread(2.5 + i, 0.5);
   Real y[3], y1[3], out[3], ct[3], ct_p[3], ct_t0, ct_t1;
-  Real at[Method::all_stages][3], k[Method::all_stages][3];
+  Real k[Method::all_stages][3];
+  typename Method::Linearised step;
   for (int c = 0; c < 3; ++c) {
     y[c] = spread(1.0 + c, 0.25);
     ct[c] = spread(0.5 - c, 0.25);
@@ -220,8 +221,8 @@ void check_empty_step() {
   Method::interpolate(t, t, y, k, t, out);
   typename Method::OutputCotangents outputs;
   outputs.clear();
-  Method::adj_forward(q, t, t, y, true, at, k);
-  Method::adj_step(q, t, t, y, at, k, true, &outputs, ct, ct_t0, ct_t1, ct_p);
+  Method::adj_forward(q, t, t, y, true, step);
+  Method::adj_step(q, t, t, y, step, true, &outputs, ct, ct_t0, ct_t1, ct_p);
   for (int l = 0; l < GS_LANES; ++l) {
     for (int c = 0; c < 3; ++c) {
       CHECK(same(lane(y1[c], l), lane(y[c], l)));
