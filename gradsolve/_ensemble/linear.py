@@ -33,12 +33,13 @@ class Factors(NamedTuple):
     """The decomposition `P A = L U` of one matrix per lane.
 
     - `lu`: `U` and, below its diagonal, `L` without its ones.
-    - `order`: row `i` of `P A` is row `order[i]` of `A`.
+    - `order`, `places`: row `i` of `P A` is row `order[i]` of `A`, and the inverse of that.
     - `solved`: where the matrix is finite and not singular.
     """
 
     lu: LaneMatrix
     order: Int[Array, "dim lanes"]
+    places: Int[Array, "dim lanes"]
     solved: LaneFlag
 
     def solve(self, right: LaneState) -> LaneState:
@@ -71,7 +72,7 @@ class Factors(NamedTuple):
 
         dim = right.shape[0]
         x = _repeat(dim, backwards, _repeat(dim, forwards, right), backwards=True)
-        return jnp.take_along_axis(x, jnp.argsort(self.order, axis=0), axis=0)
+        return jnp.take_along_axis(x, self.places, axis=0)
 
 
 def factorise(matrix: LaneMatrix) -> Factors:
@@ -79,7 +80,7 @@ def factorise(matrix: LaneMatrix) -> Factors:
     lu, _, order = jax.lax.linalg.lu(jnp.moveaxis(matrix, -1, 0))
     diagonal = jnp.diagonal(lu, axis1=-2, axis2=-1)
     solved = jnp.all(jnp.isfinite(lu), axis=(-2, -1)) & jnp.all(diagonal != 0, axis=-1)
-    return Factors(jnp.moveaxis(lu, 0, -1), order.T, solved)
+    return Factors(jnp.moveaxis(lu, 0, -1), order.T, jnp.argsort(order, axis=-1).T, solved)
 
 
 def _rows(x: LaneState) -> Array:

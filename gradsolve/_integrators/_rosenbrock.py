@@ -1,12 +1,12 @@
 """Rosenbrock methods: one stage loop for every tableau, and its adjoint."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax.numpy as jnp
 
-from .._custom_types import LaneFlag, LaneMatrix, LaneState, LaneTime, Leaf
-from .._ensemble.field import EnsembleField, Pullback
+from .._custom_types import LaneMatrix, LaneState, LaneTime, Leaf
+from .._ensemble.field import EnsembleField, Pullback, weighted_sum
 from .._ensemble.linear import Factors, factorise
 from ._base import AbstractIntegrator, OutputCotangents, Step, StepCotangents
 from ._rosenbrock_tableau import RosenbrockTableau
@@ -28,14 +28,6 @@ else:
     from equinox import AbstractClassVar
 
 
-class _Stages(NamedTuple):
-    """The stages of a step and the values of the field that they come from."""
-
-    k: list[LaneState]
-    values: list[LaneState]
-    solved: LaneFlag
-
-
 def _run_stages(
     tableau: RosenbrockTableau,
     evaluate: Callable[[LaneTime, LaneState], LaneState],
@@ -44,7 +36,7 @@ def _run_stages(
     t0: LaneTime,
     t1: LaneTime,
     y0: LaneState,
-) -> _Stages:
+) -> list[LaneState]:
     """All stages of a step.
 
     The published equations, for `k_i = u_i / h`:
@@ -70,7 +62,7 @@ def _run_stages(
         if slope is not None and tableau.d[i] != 0:
             right = right + (h * float(tableau.d[i])) * slope
         k.append(factors.solve(right))
-    return _Stages(k, values, factors.solved)
+    return k
 
 
 def _matrix(tableau: RosenbrockTableau, h: LaneTime, jacobian: LaneMatrix) -> LaneMatrix:
@@ -120,10 +112,10 @@ class AbstractRosenbrock(AbstractIntegrator):
         h = t1 - t0
         jacobian, slope = field.jacobian(t0, y0)
         factors = factorise(_matrix(tableau, h, jacobian))
-        k, _, solved = _run_stages(tableau, field, factors, slope, t0, t1, y0)
+        k = _run_stages(tableau, field, factors, slope, t0, t1, y0)
         y1 = advance(y0, h, floats(tableau.m), k)
         error = advance(jnp.zeros_like(y0), h, floats(tableau.m_error), k)
-        return Step(y1, error, None, DenseStages(y0, tuple(k)), solved)
+        return Step(y1, error, None, DenseStages(y0, tuple(k)), factors.solved)
 
     def complete_dense(
         self, field: EnsembleField, t0: LaneTime, t1: LaneTime, step: Step, needed: Leaf
@@ -212,9 +204,9 @@ class _TransposedRosenbrock(TransposedStages):
             wanted, want_time, t0, y0
         )
         self._factors = factorise(_matrix(tableau, h, self._jacobian))
-        self._k, _, solved = _run_stages(tableau, evaluate, self._factors, self._slope, t0, t1, y0)
+        self._k = _run_stages(tableau, evaluate, self._factors, self._slope, t0, t1, y0)
         y1 = advance(y0, h, floats(tableau.m), self._k)
-        self.step = Step(y1, None, None, DenseStages(y0, tuple(self._k)), solved)
+        self.step = Step(y1, None, None, DenseStages(y0, tuple(self._k)), self._factors.solved)
         self._zero_leaves = [jnp.zeros_like(field.leaves[index]) for index in wanted]
 
     def pull(
@@ -224,14 +216,16 @@ class _TransposedRosenbrock(TransposedStages):
         tableau, k = self._tableau, self._k
         stages = tableau.stages
         h = self._t1 - self._t0
-        zero = jnp.zeros_like(self._y0)
         ct_y0, ct_t0, ct_t1 = ct_y1, None, None
         ct_k: list[LaneState | None] = [
             (h * weight) * ct_y1 if weight != 0 else None for weight in floats(tableau.m)
         ]
-        ct_h = dot(ct_y1, advance(zero, jnp.ones_like(h), floats(tableau.m), k))
+        ct_h = jnp.zeros_like(h)
         if self._want_time:
             ct_t0 = ct_t1 = jnp.zeros_like(h)
+            total = weighted_sum(floats(tableau.m), k)
+            assert total is not None
+            ct_h = dot(ct_y1, total)
         if outputs is not None:
             of_y0, of_k = outputs.dense
             ct_y0 = ct_y0 + of_y0
@@ -278,7 +272,9 @@ class _TransposedRosenbrock(TransposedStages):
                 c = float(tableau.c[i])
                 ct_t0 = ct_t0 + (1 - c) * ct_tau
                 ct_t1 = ct_t1 + c * ct_tau
-                ct_h = ct_h + dot(w, advance(zero, jnp.ones_like(h), floats(tableau.a[i]), k))
+                total = weighted_sum(floats(tableau.a[i]), k)
+                if total is not None:
+                    ct_h = ct_h + dot(w, total)
         if ct_jacobian is not None:
             more, ct_start, w = self._pull_jacobian(ct_jacobian, ct_slope)
             take(more)

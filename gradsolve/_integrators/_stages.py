@@ -19,10 +19,12 @@ class DenseStages(NamedTuple):
 
 
 def floats(row: Sequence[Fraction]) -> list[float]:
+    """The numbers of a tableau, each rounded once."""
     return [float(entry) for entry in row]
 
 
 def stage_time(c: Fraction, t0: LaneTime, t1: LaneTime) -> LaneTime:
+    """The time of a stage, `t0 + c (t1 - t0)`."""
     # The end of the step is t1 itself: t0 + (t1 - t0) may differ from it by rounding.
     if c == 0:
         return t0
@@ -72,6 +74,7 @@ def _horner(row: Sequence[float], theta: LaneTime, factor: LaneTime | None) -> L
 
 
 def fraction_at(t0: LaneTime, t1: LaneTime, t: LaneTime) -> LaneTime:
+    """The fraction of the step from `t0` to `t1` at which `t` lies."""
     h = t1 - t0
     # An empty window has one step of length zero; every output inside it is its start.
     return jnp.where(h == 0, 0, (t - t0) / jnp.where(h == 0, 1, h))
@@ -90,6 +93,7 @@ def interpolate(
 
 
 def dot(a: LaneState, b: LaneState) -> LaneTime:
+    """The scalar product of two states, lane by lane."""
     return jnp.sum(a * b, axis=0)
 
 
