@@ -1,7 +1,8 @@
 """The functions of a problem, traced and lowered: field, pullback, step control."""
 
 import dataclasses
-from collections.abc import Sequence
+import functools as ft
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -50,6 +51,33 @@ def lower_field(program: Program, structs: Sequence[jax.ShapeDtypeStruct]) -> Fu
     return lower(field.jaxpr, [*constants, *parameters, "t", "y"], structural_zeros=False)
 
 
+def _pull_back(
+    function: Callable[[list[Array], Array, Array], Any],
+    wanted: Sequence[int],
+    want_time: bool,
+    leaves: Sequence[Array],
+    t: Array,
+    y: Array,
+    ct: Any,
+) -> list[Array]:
+    """The cotangents of `y`, of `t` if it is wanted, and of the wanted leaves, in this order."""
+
+    def evaluate(y: Array, t: Array, some: list[Array]) -> Any:
+        every = list(leaves)
+        for index, leaf in zip(wanted, some, strict=True):
+            every[index] = leaf
+        return function(every, t, y)
+
+    some = [leaves[index] for index in wanted]
+    if want_time:
+        _, pullback = jax.vjp(evaluate, y, t, some)
+        ct_y, ct_t, ct_some = pullback(ct)
+        return [ct_y, ct_t, *ct_some]
+    _, pullback = jax.vjp(lambda y, some: evaluate(y, t, some), y, some)
+    ct_y, ct_some = pullback(ct)
+    return [ct_y, *ct_some]
+
+
 def lower_pull(
     program: Program,
     structs: Sequence[jax.ShapeDtypeStruct],
@@ -61,20 +89,7 @@ def lower_pull(
     dtype = np.dtype(program.dtype)
 
     def pull(leaves: list[Array], t: Array, y: Array, ct: Array) -> Any:
-        def evaluate(y: Array, t: Array, some: list[Array]) -> Array:
-            every = list(leaves)
-            for index, leaf in zip(wanted, some, strict=True):
-                every[index] = leaf
-            return field(every, t, y)
-
-        some = [leaves[index] for index in wanted]
-        if want_time:
-            _, pullback = jax.vjp(evaluate, y, t, some)
-            ct_y, ct_t, ct_some = pullback(ct)
-            return [ct_y, ct_t, *ct_some]
-        _, pullback = jax.vjp(lambda y, some: evaluate(y, t, some), y, some)
-        ct_y, ct_some = pullback(ct)
-        return [ct_y, *ct_some]
+        return _pull_back(field, wanted, want_time, leaves, t, y, ct)
 
     scalar = jax.ShapeDtypeStruct((), dtype)
     state = jax.ShapeDtypeStruct((field.dim,), dtype)
@@ -98,7 +113,7 @@ def lower_jacobian(program: Program, structs: Sequence[jax.ShapeDtypeStruct]) ->
     scalar = jax.ShapeDtypeStruct((), dtype)
     state = jax.ShapeDtypeStruct((field.dim,), dtype)
     with own_promotion():
-        closed = jax.make_jaxpr(lambda leaves, t, y: _derivatives(field, leaves, t, y))(
+        closed = jax.make_jaxpr(ft.partial(_derivatives, field))(
             list(structs[:count]), scalar, state
         )
     return _lower_closed(closed, [*leaf_inputs(structs[:count]), "t", "y"])
@@ -126,22 +141,10 @@ def lower_pull_jacobian(
     dtype = np.dtype(program.dtype)
 
     def pull(leaves: list[Array], t: Array, y: Array, ct_jacobian: Array, ct_slope: Array) -> Any:
-        def evaluate(y: Array, t: Array, some: list[Array]) -> list[Array]:
-            every = list(leaves)
-            for index, leaf in zip(wanted, some, strict=True):
-                every[index] = leaf
-            return _derivatives(field, every, t, y)
-
-        some = [leaves[index] for index in wanted]
         ct_jacobian = jnp.where(depends, ct_jacobian.reshape(depends.shape), 0)
         cotangents = [ct_jacobian, ct_slope] if field.has_time else [ct_jacobian]
-        if want_time:
-            _, pullback = jax.vjp(evaluate, y, t, some)
-            ct_y, ct_t, ct_some = pullback(cotangents)
-            return [ct_y, ct_t, *ct_some]
-        _, pullback = jax.vjp(lambda y, some: evaluate(y, t, some), y, some)
-        ct_y, ct_some = pullback(cotangents)
-        return [ct_y, *ct_some]
+        derivatives = ft.partial(_derivatives, field)
+        return _pull_back(derivatives, wanted, want_time, leaves, t, y, cotangents)
 
     scalar = jax.ShapeDtypeStruct((), dtype)
     state = jax.ShapeDtypeStruct((field.dim,), dtype)

@@ -45,13 +45,14 @@ def refusal(name: str, question: Question, *, worthwhile: bool = False) -> str |
         )
     try:
         operations = lower_field(program, structs).operations
-        jacobians = []
+        counted, jacobians = "The vector field has", []
         if isinstance(program.integrator, AbstractRosenbrock):
             jacobians.append(lower_jacobian(program, structs))
             operations += jacobians[0].operations
+            counted = "The vector field and its Jacobian have"
         if worthwhile and operations > _WORTHWHILE_OPERATIONS:
             return (
-                f"The vector field has {operations} scalar operations, more than "
+                f"{counted} {operations} scalar operations, more than "
                 f"{_WORTHWHILE_OPERATIONS}: plain JAX is compiled much faster then. `HostCPU()` "
                 "and `CUDA()` run it if they are asked for."
             )
