@@ -62,16 +62,7 @@ struct ExplicitRK : Stages<P> {
         }
       }
     });
-    if constexpr (!T::fsal) {
-      for_each<dim>([&](auto c) GS_LAMBDA {
-        Real out = y[c];
-        static_for<stages>([&](auto j) GS_LAMBDA {
-          constexpr Scalar weight = T::b[decltype(j)::value];
-          if constexpr (weight != 0) out = fma(h * Real(weight), k[j][c], out);
-        });
-        y1[c] = out;
-      });
-    }
+    if constexpr (!T::fsal) Base::end_state(y, h, k, y1);
   }
 
   // ---- Dense output ----------------------------------------------------------------------------

@@ -91,14 +91,7 @@ struct Rosenbrock : Stages<P> {
       decompose(h, jacobian, factors);
     }
     run_stages(p, t0, t1, y, factors, slope, k);
-    for_each<dim>([&](auto c) GS_LAMBDA {
-      Real out = y[c];
-      static_for<stages>([&](auto j) GS_LAMBDA {
-        constexpr Scalar weight = T::b[decltype(j)::value];
-        if constexpr (weight != 0) out = fma(h * Real(weight), k[j][c], out);
-      });
-      y1[c] = out;
-    });
+    Base::end_state(y, h, k, y1);
   }
 
   GS_FN static void extra_stages(const Parameters&, Real, Real, const Real*, Real (*)[dim]) {}
@@ -121,6 +114,8 @@ struct Rosenbrock : Stages<P> {
   //
   // Stages with the same value of the field pull the sum of their v_i back, once.
 
+  // The arguments are always summed up again; adjoint.h then reads ahead into the cache, not into
+  // registers.
   static constexpr bool recompute_arguments() { return true; }
 
   struct Linearised {

@@ -50,6 +50,18 @@ struct Stages {
     for_each<dim>([&](auto c) GS_LAMBDA { out[c] = argument<I>(y, h, k, c); });
   }
 
+  // y + h sum_i b_i k_i, added up from y on.
+  GS_FN static void end_state(const Real* y, Real h, const Real (*k)[dim], Real* y1) {
+    for_each<dim>([&](auto c) GS_LAMBDA {
+      Real out = y[c];
+      static_for<stages>([&](auto j) GS_LAMBDA {
+        constexpr Scalar weight = T::b[decltype(j)::value];
+        if constexpr (weight != 0) out = fma(h * Real(weight), k[j][c], out);
+      });
+      y1[c] = out;
+    });
+  }
+
   // h sum_i weight_i k_i with the weights of the error.
   GS_FN static void error(Real h, const Real (*k)[dim], Real* out) {
     for_each<dim>([&](auto c) GS_LAMBDA {
