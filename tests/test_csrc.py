@@ -117,6 +117,15 @@ def test_power_of_step_control(options, compiler, tmp_path):
     _run(compiler, tmp_path, "power", "-O1", *options)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [_WIDEST, ("-DGS_REAL_BITS=32",), ("-DGS_LANES=1",)],
+    ids=["packs", "packs of floats", "scalars"],
+)
+def test_linear_systems(options, compiler, tmp_path):
+    _run(compiler, tmp_path, "linear", "-O0", *options)
+
+
 # Whether the adjoint keeps the arguments of the stages or sums them up again, as on a GPU.
 @pytest.mark.parametrize(
     "flag", ["-DGS_REAL_BITS=64", "-DGS_REAL_BITS=32", "-DGS_KEEP_BOTH_BELOW=0"]

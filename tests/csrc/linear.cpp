@@ -1,0 +1,82 @@
+// Linear systems in registers against their own products, with pivots that have to be exchanged.
+
+#include "gs/linear.h"
+
+#include "check.h"
+
+using namespace gs;
+
+namespace {
+
+// Different in every lane, and mixed well: entries that are linear in their number make singular
+// matrices. (The mixing is that of splitmix64.)
+Scalar entry(int seed, int l) {
+  uint64_t z = static_cast<uint64_t>(seed * 64 + l + 1) * 0x9e3779b97f4a7c15u;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return static_cast<Scalar>(static_cast<double>((z ^ (z >> 31)) >> 11) * 0x1p-53 - 0.5);
+}
+
+// |A x - b| is the rounding of N products of the size of x, times the growth of the elimination,
+// which is below N for these matrices.
+template <int N>
+void check_random(int seed, bool zero_diagonal) {
+  const double unit = GS_REAL_BITS == 64 ? 0x1p-52 : 0x1p-23;
+  Factors<N> factors;
+  Real a[N][N], b[N], x[N], z[N];
+  for (int i = 0; i < N; ++i) {
+    for (int l = 0; l < GS_LANES; ++l) set_lane(b[i], l, entry(seed + 1000 + i, l));
+    for (int j = 0; j < N; ++j) {
+      for (int l = 0; l < GS_LANES; ++l) {
+        const bool zero = zero_diagonal && i == j && N > 1;
+        set_lane(a[i][j], l, zero ? Scalar(0) : entry(seed + N * i + j, l));
+      }
+      factors.lu[i][j] = a[i][j];
+    }
+    x[i] = z[i] = b[i];
+  }
+  factors.factorise();
+  factors.solve(x);
+  factors.solve_transposed(z);
+  for (int l = 0; l < GS_LANES; ++l) {
+    double largest = 1, of_transposed = 1;
+    for (int i = 0; i < N; ++i) {
+      largest = std::fmax(largest, std::fabs(lane(x[i], l)));
+      of_transposed = std::fmax(of_transposed, std::fabs(lane(z[i], l)));
+    }
+    for (int i = 0; i < N; ++i) {
+      double left = -lane(b[i], l), transposed = left;
+      for (int j = 0; j < N; ++j) {
+        left += static_cast<double>(lane(a[i][j], l)) * lane(x[j], l);
+        transposed += static_cast<double>(lane(a[j][i], l)) * lane(z[j], l);
+      }
+      CHECK(std::fabs(left) < N * N * unit * largest);
+      CHECK(std::fabs(transposed) < N * N * unit * of_transposed);
+    }
+  }
+}
+
+// Nothing of a singular system is finite and taken for a solution.
+void check_singular() {
+  Factors<2> factors;
+  factors.lu[0][0] = Real(1), factors.lu[0][1] = Real(2);
+  factors.lu[1][0] = Real(2), factors.lu[1][1] = Real(4);
+  factors.factorise();
+  Real x[2] = {Real(1), Real(1)};
+  factors.solve(x);
+  CHECK(!any(is_finite(x[0]) & is_finite(x[1])));
+}
+
+}  // namespace
+
+int main() {
+  for (int seed = 0; seed < 200; ++seed) {
+    check_random<1>(7 * seed, false);
+    check_random<2>(7 * seed, seed % 2 == 0);
+    check_random<3>(7 * seed, seed % 2 == 0);
+    check_random<5>(7 * seed, seed % 2 == 0);
+    check_random<20>(7 * seed, false);  // in loops
+  }
+  check_singular();
+  return failures != 0;
+}
