@@ -1,4 +1,4 @@
-"""The competitor, as its documentation has it, and the reference solution."""
+"""The competitor, as its documentation has it, and the reference of problems that are not stiff."""
 
 import math
 from collections.abc import Callable
@@ -15,6 +15,7 @@ from jaxtyping import Array
 import gradsolve as gs
 
 _PROBE_STEPS = 2**14
+_STIFF_STEPS = 2**16
 _REFERENCE_RTOL = 1e-12
 _REFERENCE_CHECKPOINTS = 512
 
@@ -25,8 +26,8 @@ def _solver(
     problem: Problem,
     static: Any,
     solver: diffrax.AbstractSolver,
-    rtol: float,
-    atol: float,
+    rtol: Any,
+    atol: Any,
     max_steps: int,
     checkpoints: int | None = None,
 ) -> Solve:
@@ -61,7 +62,7 @@ def count_steps(
 ) -> tuple[int, np.ndarray]:
     """The most attempts of a trajectory, and the accepted steps of each."""
     arrays, static = split(system)
-    solve = _solver(problem, static, diffrax.Tsit5(), rtol, atol, _PROBE_STEPS)
+    solve = _solver(problem, static, problem.diffrax_solver, rtol, atol, _PROBE_STEPS)
     every = jax.vmap(lambda a, y: solve(a, y).stats, in_axes=(problem.axis, 0))
     stats = jax.jit(every)(arrays, y0)
     return int(np.max(stats["num_steps"])), np.asarray(stats["num_accepted_steps"])
@@ -72,7 +73,7 @@ def forward(
 ) -> Callable[[], Array]:
     """End states of the ensemble, compiled."""
     arrays, static = split(system)
-    solve = _solver(problem, static, diffrax.Tsit5(), rtol, atol, max_steps)
+    solve = _solver(problem, static, problem.diffrax_solver, rtol, atol, max_steps)
     run = jax.jit(jax.vmap(lambda a, y: _end_state(solve(a, y)), in_axes=(problem.axis, 0)))
     return lambda: run(arrays, y0)
 
@@ -87,11 +88,55 @@ def gradient(
     y0: Array,
 ) -> Callable[[], tuple[gs.ODESystem, Array]]:
     """The gradient of the loss by the parameters and the initial states, compiled."""
-    arrays, static = split(system)
-    solve = _solver(problem, static, diffrax.Tsit5(), rtol, atol, max_steps, checkpoints)
-    every = jax.vmap(lambda a, y: _end_state(solve(a, y)), in_axes=(problem.axis, 0))
-    run = jax.jit(jax.grad(lambda a, y: loss(every(a, y)), argnums=(0, 1)))
+    arrays, run = _gradient(problem, rtol, atol, max_steps, checkpoints, system)
     return lambda: run(arrays, y0)
+
+
+def _gradient(
+    problem: Problem,
+    rtol: float,
+    atol: Any,
+    max_steps: int,
+    checkpoints: int | None,
+    system: gs.ODESystem,
+) -> tuple[Any, Any]:
+    """The arrays of the system, and the jitted function of them and the initial states."""
+    arrays, static = split(system)
+    solve = _solver(problem, static, problem.diffrax_solver, rtol, atol, max_steps, checkpoints)
+    every = jax.vmap(lambda a, y: _end_state(solve(a, y)), in_axes=(problem.axis, 0))
+    return arrays, jax.jit(jax.grad(lambda a, y: loss(every(a, y)), argnums=(0, 1)))
+
+
+def compile_forward(
+    problem: Problem, system: gs.ODESystem, y0: Array
+) -> Callable[[float], tuple[Array, Any, Array]]:
+    """End states, step counts and success of each trajectory, as a function of `rtol`.
+
+    One compiled function serves all tolerances; the steps are bounded so that it ends.
+    """
+    arrays, static = split(system)
+
+    def one(arrays: Any, y0: Array, rtol: Array, atol: Array) -> Any:
+        solve = _solver(problem, static, problem.diffrax_solver, rtol, atol, _STIFF_STEPS)
+        solution = solve(arrays, y0)
+        ok = solution.result == diffrax.RESULTS.successful
+        return _end_state(solution), solution.stats, ok
+
+    run = jax.jit(jax.vmap(one, in_axes=(problem.axis, 0, None, None)))
+    tolerances = lambda rtol: (jnp.asarray(rtol), jnp.asarray(problem.atol(rtol)))
+    compiled = run.lower(arrays, y0, *tolerances(1e-6)).compile()
+    return lambda rtol: compiled(arrays, y0, *tolerances(rtol))
+
+
+def compile_gradient(
+    problem: Problem, rtol: float, max_steps: int, setting: str, system: gs.ODESystem, y0: Array
+) -> Callable[[], tuple[Any, Array]]:
+    """The gradient, compiled before its first call."""
+    arrays, run = _gradient(
+        problem, rtol, problem.atol(rtol), max_steps, checkpoints(setting, max_steps), system
+    )
+    compiled = run.lower(arrays, y0).compile()
+    return lambda: compiled(arrays, y0)
 
 
 # In the order in which they are tried: the likely winners first.

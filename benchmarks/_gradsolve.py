@@ -20,14 +20,14 @@ def backends() -> dict[str, Callable[[], Any]]:
 
 
 def options(
-    problem: Problem, rtol: float, atol: float, backend: str, memory_limit: int
+    problem: Problem, rtol: float, atol: Any, backend: str, memory_limit: int
 ) -> dict[str, Any]:
     """The keyword arguments of `gradsolve.solve`."""
     return {
         "t0": 0.0,
         "t1": problem.t1,
         "dt0": problem.dt0,
-        "integrator": gs.Tsit5(),
+        "integrator": problem.integrator,
         "controller": gs.PIDController(rtol=rtol, atol=atol),
         "in_axes": gs.InAxes(system=None if problem.shared else eqx.if_array(0), y0=0),
         "adjoint": gs.DiscreteAdjoint(memory_limit=memory_limit),

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -93,7 +94,7 @@ class Neural(gs.ODESystem):
 Sampler = Callable[[np.ndarray, str], tuple[gs.ODESystem, Array]]
 
 
-def _sweep(
+def sweep(
     model: Callable[[Array], Swept], low: float, high: float, y0: tuple[float, ...]
 ) -> Sampler:
     """The parameter runs from `low` to `high`; the initial state is the same."""
@@ -121,7 +122,8 @@ class Problem:
 
     `dt0` is given to both libraries, so that they take the same steps. `sample` makes the ensemble
     of positions in [0, 1]. With `shared` all trajectories have the same parameters, whose gradient
-    is a sum over them; otherwise each has its own.
+    is a sum over them; otherwise each has its own. `sizes`, if given, says how large each component
+    of the state becomes: `atol` is then `rtol` of it.
     """
 
     name: str
@@ -131,6 +133,13 @@ class Problem:
     t1: float
     dt0: float = 0.01
     shared: bool = False
+    integrator: Any = gs.Tsit5()
+    diffrax_solver: diffrax.AbstractSolver = diffrax.Tsit5()
+    sizes: tuple[float, ...] | None = None
+
+    def atol(self, rtol: float) -> Any:
+        """The absolute tolerance, of each component if they differ in size."""
+        return rtol * 1e-3 if self.sizes is None else rtol * np.asarray(self.sizes)
 
     @property
     def axis(self) -> int | None:
@@ -180,18 +189,18 @@ _STARS = (
 def _lorenz96(dim: int) -> Sampler:
     # One site differs from the others of its kind: otherwise the pattern of eight repeats.
     first = _SITES[0] if dim == 8 else 1.0
-    return _sweep(Lorenz96, 4.0, 8.0, (first, *_SITES[1:], *_SITES * (dim // 8 - 1)))
+    return sweep(Lorenz96, 4.0, 8.0, (first, *_SITES[1:], *_SITES * (dim // 8 - 1)))
 
 
 PROBLEMS = {
     problem.name: problem
     for problem in (
-        Problem("lorenz", "Lorenz, d = 3", 3, _sweep(Lorenz, 0.0, 21.0, (1.0, 0.0, 0.0)), 1.0),
+        Problem("lorenz", "Lorenz, d = 3", 3, sweep(Lorenz, 0.0, 21.0, (1.0, 0.0, 0.0)), 1.0),
         Problem(
             "lotka_volterra",
             "Lotka-Volterra, d = 2",
             2,
-            _sweep(LotkaVolterra, 1.0, 2.0, (1.0, 1.0)),
+            sweep(LotkaVolterra, 1.0, 2.0, (1.0, 1.0)),
             10.0,
         ),
         # From 0.5 on the neuron fires; below about 0.35 lies the canard explosion, where the
@@ -200,7 +209,7 @@ PROBLEMS = {
             "fitzhugh_nagumo",
             "FitzHugh-Nagumo, d = 2",
             2,
-            _sweep(FitzHughNagumo, 0.5, 1.0, (-1.0, 1.0)),
+            sweep(FitzHughNagumo, 0.5, 1.0, (-1.0, 1.0)),
             40.0,
         ),
         Problem("lorenz96_8", "Lorenz-96, d = 8", 8, _lorenz96(8), 1.0),
@@ -210,10 +219,10 @@ PROBLEMS = {
             "repressilator",
             "Repressilator, d = 6",
             6,
-            _sweep(Repressilator, 100.0, 400.0, (0.0, 0.0, 0.0, 5.0, 0.0, 15.0)),
+            sweep(Repressilator, 100.0, 400.0, (0.0, 0.0, 0.0, 5.0, 0.0, 15.0)),
             4.0,
         ),
-        Problem("pleiades", "Pleiades, d = 28", 28, _sweep(Pleiades, 6.0, 8.0, _STARS), 1.1),
+        Problem("pleiades", "Pleiades, d = 28", 28, sweep(Pleiades, 6.0, 8.0, _STARS), 1.1),
         Problem("neural", "Neural network, d = 4", 4, _neural, 20.0, shared=True),
     )
 }

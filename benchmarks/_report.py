@@ -61,14 +61,14 @@ def start(name: str, argv: Sequence[str], arguments: argparse.Namespace) -> Repo
         "order": arguments.order,
         "kernel_cache": _kernel_cache(arguments.cache_dir),
         "memory_limit": arguments.memory_limit,
-        "load_average": {"start": _load()},
+        "load_average": {"start": load()},
         "cells": [],
     }
 
 
 def finish(report: Report) -> None:
     """Adds what is known only at the end."""
-    report["load_average"]["end"] = _load()
+    report["load_average"]["end"] = load()
     _compare_at_equal_error(report)
 
 
@@ -92,7 +92,7 @@ def _command(name: str, argv: Sequence[str]) -> str:
     return shlex.join(["python", f"benchmarks/{name}.py", *shown])
 
 
-def _load() -> list[float] | None:
+def load() -> list[float] | None:
     return [round(value, 2) for value in os.getloadavg()] if hasattr(os, "getloadavg") else None
 
 
