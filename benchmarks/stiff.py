@@ -20,39 +20,19 @@ import _report
 import _stiff_report
 import jax
 import numpy as np
-import stiff_reference
-from _problems import Problem
-from _stiff_problems import STIFF, positions, sampled
+from _ensemble import Ensemble
+from _stiff_problems import STIFF
 from _timing import Call, Clock, Timing, alternate, repetitions, timed
-from jaxtyping import Array
 
 import gradsolve as gs
 
 _RECORD_STEPS = 2**16
-# A call of Diffrax that takes longer is not repeated.
-_SLOW_SECONDS = 5.0
 _DIFFRAX_REPETITIONS = 3
 # How much longer than its forward solve Diffrax's gradient is expected to take.
 _GRADIENT_FACTOR = 6.0
 
 Cell = dict[str, Any]
 ErrorOf = Callable[[Any], float]
-
-
-class Ensemble:
-    """One problem at one size."""
-
-    def __init__(self, problem: Problem, n: int) -> None:
-        self.problem, self.n = problem, n
-        self.system, self.y0 = problem.sample(positions(n), "float64")
-        self.states, self.gradients = stiff_reference.load(problem)
-
-    def state_error(self, states: Array) -> float:
-        return stiff_reference.relative_error(np.asarray(states)[sampled(self.n)], self.states)
-
-    def gradient_error(self, gradient: Any) -> float:
-        rows = _diffrax.gradient_rows(gradient)[sampled(self.n)]
-        return stiff_reference.relative_error(rows, self.gradients)
 
 
 def _new_cell(ensemble: Ensemble, rtol: float) -> Cell:
@@ -133,11 +113,13 @@ def _compile(
         return dict(zip(jobs, pool.map(attempt, jobs.values()), strict=True))
 
 
-def _time_compiled(call: Call, compiling: float, clock: Clock) -> tuple[Timing, Any]:
+def _time_compiled(
+    call: Call, compiling: float, slow_seconds: float, clock: Clock
+) -> tuple[Timing, Any]:
     """A few warm calls, or only the first one, which does not compile, if that is slow."""
     first, outputs = timed(call)
     rounds = 0
-    if first < _SLOW_SECONDS:
+    if first < slow_seconds:
         rounds = min(_DIFFRAX_REPETITIONS, int(max(clock.left, 0.0) / first))
     warm = [timed(call)[0] for _ in range(rounds)]
     return Timing(compiling + first, tuple(warm or [first])), outputs
@@ -171,7 +153,7 @@ class Diffrax:
                 continue
             seconds, run = ready
             call = lambda run=run, cell=cell: run(cell["rtol"])
-            timing, (states, stats, ok) = _time_compiled(call, seconds, self._clock)
+            timing, (states, stats, ok) = self._time(call, seconds)
             cell["steps"]["diffrax_max_attempts"] = int(np.max(stats["num_steps"]))
             cell["steps"]["diffrax_max_rejected"] = int(np.max(stats["num_rejected_steps"]))
             if not np.all(ok):
@@ -205,7 +187,7 @@ class Diffrax:
                 continue
             seconds, call = ready
             try:
-                timing, gradient = _time_compiled(call, seconds, self._clock)
+                timing, gradient = self._time(call, seconds)
             except Exception as error:
                 cell["skipped"][f"diffrax {setting}"] = _reason(error)
                 continue
@@ -215,6 +197,9 @@ class Diffrax:
                 cell["settings"]["diffrax"] = setting
                 cell["errors"]["diffrax"] = ensemble.gradient_error(gradient)
             self._write(cell)
+
+    def _time(self, call: Call, compiling: float) -> tuple[Timing, Any]:
+        return _time_compiled(call, compiling, self._arguments.slow_seconds, self._clock)
 
     def _ready(
         self, made: tuple[float, Any] | Exception, cell: Cell, what: str, expected: float
@@ -267,6 +252,12 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         choices=_diffrax.CHECKPOINTS,
         default=["all"],
         help="settings of Diffrax's adjoint to try",
+    )
+    add(
+        "--slow-seconds",
+        type=float,
+        default=30.0 if on_cpu else 5.0,
+        help="a call of Diffrax that takes longer is not repeated",
     )
     add("--compile-threads", type=int, default=max((os.cpu_count() or 1) // 2, 1))
     add(
