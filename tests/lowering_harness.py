@@ -38,7 +38,9 @@ _TYPES = {
 _FLAGS = ("-std=c++17", "-O0", "-march=native", "-ffp-contract=off", "-fwrapv", "-Wno-psabi")
 
 _SUPPORT = """
+#include "gs/called.h"
 #include "gs/math.h"
+#include "gs/product.h"
 
 using namespace gs;
 
@@ -118,7 +120,7 @@ def body(function: Function) -> str:
         leaf_entry=lambda leaf, entry: f"p{leaf}[{entry}]",
         leaf_array=lambda leaf: f"p{leaf}",
         sinks=[
-            [Sink(f"o{k}[{i}]") for i in range(output.size)]
+            [Sink(f"o{k}", i) for i in range(output.size)]
             for k, output in enumerate(function.outputs)
         ],
     )

@@ -111,8 +111,18 @@ def network(width):
 
 
 def test_a_network_with_shared_weights(fused):
+    """Of 12 neurons a layer: the product of the inner weights is a loop, the others are not."""
     y0 = jax.random.normal(jax.random.key(1), (5, 4))
-    agrees(fused, network(8), y0, gs.InAxes(y0=0))
+    agrees(fused, network(12), y0, gs.InAxes(y0=0))
+
+
+def test_networks_with_weights_of_their_own(fused):
+    """Loops over leaves with an entry per trajectory, in packs that are not full."""
+    systems = jax.tree_util.tree_map(
+        lambda x: jnp.stack([x, 0.9 * x, 1.1 * x]) if eqx.is_inexact_array(x) else x, network(12)
+    )
+    y0 = jax.random.normal(jax.random.key(1), (4,))
+    agrees(fused, systems, y0, gs.InAxes(system=eqx.if_array(0)))
 
 
 def test_the_gradient_for_every_weight_of_a_network(fused):

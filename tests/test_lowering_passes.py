@@ -37,7 +37,7 @@ def text(function, accumulate=False, mask=None):
         leaf_entry=lambda leaf, entry: f"p{leaf}[{entry}]",
         leaf_array=lambda leaf: f"p{leaf}",
         sinks=[
-            [Sink(f"o{k}[{i}]", accumulate) for i in range(output.size)]
+            [Sink(f"o{k}", i, accumulate) for i in range(output.size)]
             for k, output in enumerate(function.outputs)
         ],
         mask=mask,
@@ -190,10 +190,61 @@ def test_same_bytes_in_every_process_and_quickly():
     (one, seconds), (other, _) = [process.communicate() for process in processes]
     assert one == other
     assert one.startswith(text(lowered_lorenz()) + text(lowered_switching()))
-    # The adjoint of the network has 4000 operations; tracing and lowering them takes 0.5 s of an
-    # idle core, and caches shared with other processes may double that.
-    assert one.count("\n") > 4000
+    # The adjoint of the network has 4000 products, most of them in loops; tracing and lowering it
+    # takes 0.5 s of an idle core, and caches shared with other processes may double that.
+    assert one.count("add_product") == 0
+    assert one.count("gs::product") >= 5
     assert float(seconds) < 2
+
+
+# ---- Products as loops -------------------------------------------------------------------------
+
+
+def layers(w, y):
+    return jnp.tanh(w @ jnp.tanh(w.T @ y))
+
+
+def test_a_large_product_is_a_loop_over_the_leaf():
+    weights, y = jnp.ones((12, 12)), jnp.ones(12)
+    got = text(traced(layers, weights, y, names=[Leaf(0, (12, 12), F64), "y"]))
+    assert "const F64 v0[12] = {y[0], y[1]," in got
+    first = "gs::product<1, 12, 12, F64>(gs::computed<12>(v0), gs::in_leaf<0, 1, 12>(p0), v1);"
+    assert first in got
+    assert "gs::in_leaf<0, 12, 1>(p0)" in got
+    assert "= gs::called::tanh(v1[0]);" in got
+    assert "p0[" not in got
+
+
+def test_a_cotangent_that_is_a_product_is_added_without_being_kept():
+    weights, y = jnp.ones((12, 12)), jnp.ones(12)
+    for field in (lambda w, y: w @ y, lambda w, y: w.T @ y, lambda w, y: y @ w):
+        pull = lambda w, y, ct, field=field: jax.vjp(field, w, y)[1](ct)[:1]
+        function = traced(pull, weights, y, y, names=[Leaf(0, (12, 12), F64), "y", "ct"])
+        got = text(function, accumulate=True)
+        assert "gs::add_product<12, 12, 1, F64>" in got
+        assert "gs::product<" not in got
+        assert len(got.splitlines()) == 3
+
+
+def test_a_product_that_is_added_and_used_is_kept_too():
+    y = jnp.ones(12)
+
+    def function(y, ct):
+        product = jax.lax.dot_general(y, ct, (((), ()), ((), ())))
+        return product, jnp.sin(product[0, 0])
+
+    got = text(traced(function, y, y, names=["y", "ct"]), accumulate=True)
+    assert "gs::product<12, 12, 1, F64>" in got
+    assert "gs::add_product<12, 12, 1, F64>" in got
+    assert "gs::sin(v2[0])" in got
+
+
+def test_what_is_known_of_a_product_makes_it_vanish():
+    weights, y = jnp.ones((12, 12)), jnp.ones(12)
+    one = lambda w, y: w @ jnp.where(jnp.arange(12) == 3, y, 0)
+    function = traced(one, weights, y, names=[Leaf(0, (12, 12), F64), "y"])
+    assert set(operations(function)) == {Op.MUL}
+    assert len(operations(function)) == 12
 
 
 # ---- Simplification -----------------------------------------------------------------------------

@@ -589,6 +589,40 @@ def _cases_modules(dtype):
     yield _derivative(case), None
 
 
+def _cases_products(dtype):
+    """Matrix products that are large enough to be loops."""
+    weights = np.random.default_rng(9).normal(size=(24, 24), scale=0.3).astype(dtype)
+    y = _vector(dtype)
+    grown = lambda y: jnp.sin(jnp.outer(jnp.arange(1.0, 6.0, dtype=y.dtype), y).ravel()[:24])
+    functions = {
+        "matrix and vector": lambda w, y: w @ grown(y),
+        "vector and matrix": lambda w, y: grown(y) @ w,
+        "part of a matrix": lambda w, y: w[3:20:2, 1:21] @ grown(y)[:20],
+        "a matrix backwards": lambda w, y: w[::-1, 5:] @ grown(y)[5:],
+        "reshaped": lambda w, y: w.reshape(12, 48)[:, :24] @ grown(y),
+        "shuffled": lambda w, y: w[jnp.array([3, 1, 2, 0, 7, 5])] @ grown(y),
+        "two matrices": lambda w, y: w @ jnp.outer(grown(y), y),
+        "a matrix and itself": lambda w, y: jnp.sin(w[:4] @ w.T) @ grown(y),
+        "two products of one": lambda w, y: (w @ grown(y)) * (grown(y) @ w.T),
+        "outer": lambda w, y: lax.dot_general(grown(y), grown(-y), (((), ()), ((), ())))[::5],
+        "layers": lambda w, y: jnp.tanh(w @ jnp.tanh(w @ grown(y))),
+        "in a branch": lambda w, y: lax.cond(
+            y[0] > 1, lambda x: w @ x, lambda x: jnp.cos(x), grown(y)
+        ),
+        "in a loop": lambda w, y: lax.fori_loop(0, 3, lambda _, x: jnp.sin(w @ x), grown(y)),
+        "in a long loop": lambda w, y: lax.while_loop(
+            lambda c: c[0] < y[0] + 3, lambda c: (c[0] + 1, jnp.sin(w @ c[1])), (y[0], grown(y))
+        )[1],
+    }
+    for name, function in functions.items():
+        tables = frozenset({0})
+        yield Case(name, function, (weights, y), tables), None
+        if name not in ("in a long loop", "in a branch", "shuffled"):
+            # Behind a sine the cotangent that meets the product is computed, not known.
+            outer = lambda w, y, function=function: jnp.sin(function(w, y))
+            yield _derivative(Case(name, outer, (weights, y), tables)), None
+
+
 GROUPS = {
     "unary": _cases_unary,
     "binary": _cases_binary,
@@ -597,6 +631,7 @@ GROUPS = {
     "control": _cases_control,
     "tables": _cases_tables,
     "modules": _cases_modules,
+    "products": _cases_products,
     "vjp": _cases_vjp,
 }
 INTEGERS = [np.dtype(name) for name in ("int32", "int64", "uint32", "uint64")]

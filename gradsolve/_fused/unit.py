@@ -10,7 +10,7 @@ import numpy as np
 
 from .._ensemble.program import Program
 from .._integrators import AbstractExplicitRK, AbstractRosenbrock
-from .._lowering import Function, LoweringError, Sink, print_body
+from .._lowering import Function, LoweringError, Op, Sink, called_functions, print_body
 from .functions import (
     StepControl,
     identifier,
@@ -176,6 +176,10 @@ class _Writer:
         self._members: list[str] = []
         self._num_wanted = 0
         self._largest = 0
+        self._with_products = any(
+            value.op is Op.PRODUCT for function in functions for value in function.walk()
+        )
+        self._with_calls = any(called_functions(function) for function in functions)
         self._wanted_begin = [0]
 
         entries = sorted({entry for function in functions for entry in function.leaf_entries()})
@@ -200,7 +204,7 @@ class _Writer:
             "field",
             "const Parameters& p, Real t, const Real* y, Real* dy",
             function,
-            [[Sink(f"dy[{i}]") for i in range(self._dim)]],
+            [[Sink("dy", i) for i in range(self._dim)]],
         )
 
     def pull(self, function: Function, wanted: Sequence[Any], with_time: bool) -> None:
@@ -218,11 +222,11 @@ class _Writer:
         )
 
     def _pull_sinks(self, with_time: bool) -> list[list[Sink]]:
-        sinks = [[Sink(f"ct_y[{i}]") for i in range(self._dim)]]
+        sinks = [[Sink("ct_y", i) for i in range(self._dim)]]
         if with_time:
             sinks.append([Sink("ct_t")])
         for begin, end in zip(self._wanted_begin, self._wanted_begin[1:], strict=False):
-            sinks.append([Sink(f"ct_p[{e}]", accumulate=True) for e in range(begin, end)])
+            sinks.append([Sink("ct_p", e, accumulate=True) for e in range(begin, end)])
         return sinks
 
     def jacobian(self, functions: Sequence[Function]) -> None:
@@ -239,10 +243,10 @@ class _Writer:
             ]
             # Entries that are zero whatever the state are never read.
             sinks: list[list[Sink | None]] = [
-                [Sink(f"dfdy[{i}]") if flag else None for i, flag in enumerate(rows.flat)]
+                [Sink("dfdy", i) if flag else None for i, flag in enumerate(rows.flat)]
             ]
             if with_slope:
-                sinks.append([Sink(f"dfdt[{i}]") for i in range(self._dim)])
+                sinks.append([Sink("dfdt", i) for i in range(self._dim)])
             self._function(
                 "jacobian",
                 "const Parameters& p, Real t, const Real* y, Real* dfdy, Real* dfdt",
@@ -402,6 +406,8 @@ class _Writer:
                 f"#define GS_UNROLLED {max(1, _UNROLLED_VALUES // stages)}",
                 *([_LESS_OPTIMISED] if self._largest > _LARGE else []),
                 '#include "gs/math.h"',
+                *(['#include "gs/product.h"'] if self._with_products else []),
+                *(['#include "gs/called.h"'] if self._with_calls else []),
                 *(['#include "gs/power.h"'] if job == "record" else []),
                 f'#include "gs/{job}.h"',
                 *(['#include "gs/rosenbrock.h"'] if rosenbrock else []),

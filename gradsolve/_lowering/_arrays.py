@@ -178,14 +178,14 @@ def _window_in_memory(
         places = np.arange(operand.entries.size).reshape(operand.shape)
     else:
         places = operand.entries
-    strides = _strides(places, moving)
-    if strides is None:  # entries of a leaf in another order: it is a table itself
+    distances = strides(places, moving)
+    if distances is None:  # entries of a leaf in another order: it is a table itself
         order = known(places.astype(INDEX))
         window = read_window(builder, order, starts, sizes)
         at = list(window.values(builder).flat)
     else:
         offset = builder.constant(0, INDEX)
-        for axis, stride in zip(moving, strides, strict=True):
+        for axis, stride in zip(moving, distances, strict=True):
             start = builder.convert(starts[axis], INDEX)
             term = builder.emit(Op.MUL, start, builder.constant(stride, INDEX))
             offset = builder.emit(Op.ADD, offset, term)
@@ -211,15 +211,15 @@ def _window_in_memory(
     return of_values(object_array(flat, window.shape), operand.dtype)
 
 
-def _strides(places: np.ndarray, moving: Sequence[int]) -> list[int] | None:
+def strides(places: np.ndarray, axes: Sequence[int]) -> list[int] | None:
     """By how much the place in memory changes along each axis, if that is everywhere the same."""
-    strides = []
-    for axis in moving:
+    out = []
+    for axis in axes:
         steps = np.diff(places, axis=axis)
         if steps.size == 0:
-            strides.append(0)
+            out.append(0)
         elif (steps == steps.flat[0]).all():
-            strides.append(int(steps.flat[0]))
+            out.append(int(steps.flat[0]))
         else:
             return None
-    return strides
+    return out

@@ -9,7 +9,7 @@ import numpy as np
 
 from ._errors import Refused, TooLargeError
 from ._fold import fold
-from ._ir import Block, Leaf, Loop, Op, Table, Value
+from ._ir import Block, Leaf, Loop, Op, Product, Table, Value
 
 BOOL = np.dtype(np.bool_)
 INDEX = np.dtype(np.int32)
@@ -68,6 +68,7 @@ class Builder:
         self._scopes = [_Scope(self.root)]
         self._free: dict[tuple[Any, ...], Value] = {}
         self._tables: dict[tuple[Any, ...], Table] = {}
+        self._products: dict[Value, list[Value]] = {}
 
     # ---- Values that belong to no block ---------------------------------------------------------
 
@@ -215,6 +216,18 @@ class Builder:
                 results[i] = result = Value(Op.RESULT, dtype, (value,), position)
                 self._scopes[-1].block.values.append(result)
         return [result for result in results if result is not None]
+
+    def product(self, product: Product, args: Sequence[Value], dtype: np.dtype) -> list[Value]:
+        """A matrix product as a loop; its entries in C order."""
+        key = (Op.PRODUCT, dtype, product, *args)
+        value = self._known(key)
+        if value is None:
+            value = self._append(Value(Op.PRODUCT, dtype, tuple(args), product))
+            self._scopes[-1].known[key] = value
+            results = [Value(Op.RESULT, dtype, (value,), i) for i in range(product.size)]
+            self._scopes[-1].block.values.extend(results)
+            self._products[value] = results
+        return self._products[value]
 
     def loop(self, initial: Sequence[Value], loop: Loop) -> list[Value]:
         """Runs a loop; the results are its last carries."""

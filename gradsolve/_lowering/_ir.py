@@ -111,7 +111,8 @@ class Op(enum.Enum):
     LOOKUP = enum.auto()  # data: Table; args: a flat entry, known to be inside
     BRANCHES = enum.auto()  # data: tuple[Block, ...]; args: one flag per block, exactly one is set
     LOOP = enum.auto()  # data: Loop; args: the initial values of its carries
-    RESULT = enum.auto()  # data: position; args: the BRANCHES or LOOP
+    PRODUCT = enum.auto()  # data: Product; args: the entries of its operands that are computed
+    RESULT = enum.auto()  # data: position; args: the BRANCHES, LOOP or PRODUCT
 
     # Members are unique objects; the hash of `Enum` would be computed from their name, slowly.
     __hash__ = object.__hash__
@@ -166,6 +167,45 @@ class Loop:
     body: Block
 
 
+@dataclass(frozen=True)
+class LeafMatrix:
+    """A matrix in a leaf: entry `(row, k)` is at `start + row * strides[0] + k * strides[1]`."""
+
+    leaf: int
+    start: int
+    strides: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Product:
+    """A matrix product that is a loop at run time: `out[i, j] = sum_k left[i, k] right[j, k]`.
+
+    - `rows`, `columns`, `inner`: the number of values of `i`, `j` and `k`.
+    - `left`, `right`: where an operand lies in memory, or `None` if its entries are arguments of the
+        operation, in C order, the left operand's first.
+    """
+
+    rows: int
+    columns: int
+    inner: int
+    left: LeafMatrix | None
+    right: LeafMatrix | None
+
+    @property
+    def size(self) -> int:
+        """The number of entries of the result."""
+        return self.rows * self.columns
+
+    def matrices(self) -> tuple[LeafMatrix, ...]:
+        """The operands that lie in memory."""
+        return tuple(operand for operand in (self.left, self.right) if operand is not None)
+
+    @property
+    def transposed(self) -> "Product":
+        """The same with rows and columns exchanged."""
+        return Product(self.columns, self.rows, self.inner, self.right, self.left)
+
+
 def inner_blocks(value: Value) -> tuple[Block, ...]:
     """The blocks that a branching or looping operation owns."""
     if value.op is Op.BRANCHES:
@@ -203,8 +243,11 @@ class Function:
 
     @property
     def operations(self) -> int:
-        """The number of scalar operations, those of inner blocks counted once."""
-        return sum(1 for value in self.walk() if value.op is not Op.RESULT)
+        """The number of scalar operations as they are written.
+
+        Those of inner blocks count once, and a matrix product as the numbers that go in and out.
+        """
+        return sum(_operations(value) for value in self.walk())
 
     def walk(self) -> Iterator[Value]:
         """All values that belong to a block, in the order in which they are printed."""
@@ -216,7 +259,11 @@ class Function:
 
     def leaf_loads(self) -> tuple[int, ...]:
         """The leaves that are read at a computed place, sorted."""
-        return tuple(sorted({value.data for value in self.walk() if value.op is Op.LOAD}))
+        loads = {value.data for value in self.walk() if value.op is Op.LOAD}
+        for value in self.walk():
+            if value.op is Op.PRODUCT:
+                loads.update(matrix.leaf for matrix in value.data.matrices())
+        return tuple(sorted(loads))
 
     def _used(self) -> Iterator[Value]:
         for value in self.walk():
@@ -232,6 +279,12 @@ def _walk(block: Block) -> Iterator[Value]:
         for inner in inner_blocks(value):
             yield from _walk(inner)
         yield value
+
+
+def _operations(value: Value) -> int:
+    if value.op is Op.PRODUCT:
+        return len(value.args) + value.data.size
+    return 0 if value.op is Op.RESULT else 1
 
 
 def object_array(entries: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray:

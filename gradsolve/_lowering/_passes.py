@@ -112,7 +112,7 @@ class _Copy:
             )
         if value.op is Op.LOOP:
             return self._loop(value, args)
-        if value.op is Op.RESULT:
+        if value.op is Op.RESULT and value.args[0].op is not Op.PRODUCT:
             position = self._liveness.results(value.args[0]).index(value.data)
             return Value(value.op, value.dtype, args, position)
         if args == value.args:

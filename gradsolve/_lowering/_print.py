@@ -5,14 +5,15 @@ The text is the same for CUDA threads and for packs of lanes: it uses only the l
 each lane selects its own results.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ._ir import Block, Function, Loop, Op, Table, Value
+from ._ir import Block, Function, Loop, Op, Product, Table, Value
 from ._passes import remove_dead_code
+from ._stores import Sink, Sum, only_added, stores_of
 
 _TYPES = {
     np.dtype(np.bool_): "Mask",
@@ -66,16 +67,46 @@ _FUNCTIONS = {
 }
 
 
-@dataclass(frozen=True)
-class Sink:
-    """Where an entry of an output goes.
+# Functions that are dozens of instructions each.
+_LONG = frozenset(
+    {
+        Op.ACOS,
+        Op.ACOSH,
+        Op.ASIN,
+        Op.ASINH,
+        Op.ATAN,
+        Op.ATAN2,
+        Op.ATANH,
+        Op.CBRT,
+        Op.COS,
+        Op.COSH,
+        Op.DIGAMMA,
+        Op.ERF,
+        Op.ERFC,
+        Op.ERF_INV,
+        Op.EXP,
+        Op.EXP2,
+        Op.EXPM1,
+        Op.LGAMMA,
+        Op.LOG,
+        Op.LOG1P,
+        Op.LOGISTIC,
+        Op.POW,
+        Op.SIN,
+        Op.SINH,
+        Op.TAN,
+        Op.TANH,
+    }
+)
 
-    - `target`: the C++ text of something that can be assigned to.
-    - `accumulate`: whether the entry is added to what is there.
-    """
+# One that is there more often than this is called, not inlined.
+_MOST_INLINED = 8
 
-    target: str
-    accumulate: bool = False
+
+def called_functions(function: Function) -> frozenset[Op]:
+    """The mathematical functions that a lowered function has too often to inline them."""
+    counts = Counter(value.op for value in function.walk() if value.op in _LONG)
+    return frozenset(op for op, count in counts.items() if count > _MOST_INLINED)
 
 
 def print_body(
@@ -107,9 +138,12 @@ def print_body(
     entries[:] = [value for value, _ in wanted]
     function = remove_dead_code(Function(function.inputs, (entries,), function.block))
     printer = _Printer(argument, leaf_entry, leaf_array, mask)
+    stores = stores_of(list(zip(function.outputs[0], (sink for _, sink in wanted), strict=True)))
+    printer.skipped = only_added(function, stores)
+    printer.called = called_functions(function)
     printer.block(function.block)
-    for value, (_, sink) in zip(function.outputs[0], wanted, strict=True):
-        printer.store(value, sink)
+    for store in stores:
+        printer.store(*store)
     return "".join(f"{line}\n" for line in (*printer.tables, *printer.lines))
 
 
@@ -123,12 +157,15 @@ class _Printer:
     ) -> None:
         self.lines: list[str] = []
         self.tables: list[str] = []
+        self.skipped: set[Value] = set()
+        self.called: frozenset[Op] = frozenset()
         self._argument = argument
         self._leaf_entry = leaf_entry
         self._leaf_array = leaf_array
         self._mask = mask
         self._names: dict[Value, str] = {}
         self._tables: dict[Table, str] = {}
+        self._operands: dict[Value, tuple[str, str]] = {}
         self._count = 0
         self._indent = "  "
 
@@ -141,16 +178,59 @@ class _Printer:
                 self._branches(value, self._results(block, position))
             elif value.op is Op.LOOP:
                 self._loop(value, self._results(block, position))
-            elif value.op is not Op.RESULT:
+            elif value.op is Op.PRODUCT:
+                self._product(value)
+            elif value.op is Op.RESULT:
+                if value.args[0].op is Op.PRODUCT and value.args[0] not in self.skipped:
+                    self._names[value] = f"{self._names[value.args[0]]}[{value.data}]"
+            else:
                 text = self._expression(value)
                 self._line(f"const {_TYPES[value.dtype]} {self._name(value)} = {text};")
 
-    def store(self, value: Value, sink: Sink) -> None:
-        """Prints the assignment of an entry of an output."""
-        if not sink.accumulate:
+    def store(self, value: Value | Sum, sink: Sink) -> None:
+        """Prints the assignment of an entry of an output, or of all that a product is added to."""
+        if isinstance(value, Sum):
+            left, right = self._operands[value.owner]
+            if value.product is not value.owner.data:
+                left, right = right, left
+            self._multiply("add_product", value.owner.dtype, value.product, (left, right), sink)
+        elif not sink.accumulate:
             self._line(f"{sink.target} = {self._use(value)};")
         elif not (value.is_constant and value.data == 0):
             self._line(f"{sink.target} = {sink.target} + {self._use(value)};")
+
+    def _product(self, value: Value) -> None:
+        product: Product = value.data
+        args = iter(value.args)
+        operands = []
+        for matrix, rows in ((product.left, product.rows), (product.right, product.columns)):
+            if matrix is not None:
+                start, (row, column) = matrix.start, matrix.strides
+                array = self._leaf_array(matrix.leaf)
+                operands.append(f"gs::in_leaf<{start}, {row}, {column}>({array})")
+                continue
+            size, name = rows * product.inner, self._new_name()
+            entries = ", ".join(self._use(next(args)) for _ in range(size))
+            self._line(f"const {_TYPES[value.dtype]} {name}[{size}] = {{{entries}}};")
+            operands.append(f"gs::computed<{product.inner}>({name})")
+        self._operands[value] = (operands[0], operands[1])
+        if value in self.skipped:
+            return
+        name = self._name(value)
+        self._line(f"{_TYPES[value.dtype]} {name}[{product.size}];")
+        self._multiply("product", value.dtype, product, self._operands[value], Sink(name))
+
+    def _multiply(
+        self,
+        function: str,
+        dtype: np.dtype,
+        product: Product,
+        operands: tuple[str, str],
+        sink: Sink,
+    ) -> None:
+        sizes = f"{product.rows}, {product.columns}, {product.inner}, {_TYPES[dtype]}"
+        out = sink.array if sink.index is None else f"&{sink.target}"
+        self._line(f"gs::{function}<{sizes}>({', '.join(operands)}, {out});")
 
     @staticmethod
     def _results(block: Block, position: int) -> list[Value]:
@@ -268,6 +348,8 @@ class _Printer:
         if text is not None:
             return text
         name = "divide" if op is Op.DIV else _FUNCTIONS.get(op, op.name.lower())
+        if op in self.called:
+            name = f"called::{name}"
         return f"gs::{name}({', '.join(args)})"
 
     def _special(self, value: Value, args: Sequence[str]) -> str | None:

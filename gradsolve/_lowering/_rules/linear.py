@@ -1,15 +1,17 @@
 """Products of arrays."""
 
 import itertools
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from jax import lax
 
-from .._arrays import Operand
+from .._arrays import Operand, strides
 from .._build import BOOL, Builder, checked_dtype
 from .._errors import Refused
-from .._ir import Op, Value, object_array
+from .._ir import LeafMatrix, Op, Product, Value, object_array
 from .._registry import AbstractContext, lowers, refuse_unless
 from .elementwise import collected
 
@@ -42,30 +44,77 @@ def _dot_general(
     dtype = checked_dtype(preferred_element_type or context.outputs[0].dtype)
     (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = dimension_numbers
 
-    def rows(operand: Operand, contract: Any, batch: Any) -> np.ndarray:
-        # Shape (batch, free, contracted).
-        values = operand.values(b)
-        free = [axis for axis in range(values.ndim) if axis not in (*contract, *batch)]
-        shape = [values.shape[axis] for axis in (*batch, *free, *contract)]
-        sizes = (len(batch), len(batch) + len(free))
-        return values.transpose(*batch, *free, *contract).reshape(
-            int(np.prod(shape[: sizes[0]])),
-            int(np.prod(shape[sizes[0] : sizes[1]])),
-            int(np.prod(shape[sizes[1] :])),
-        )
-
-    left, right = rows(lhs, lhs_contract, lhs_batch), rows(rhs, rhs_contract, rhs_batch)
-    left, right = _converted(b, left, dtype), _converted(b, right, dtype)
-    entries = [
-        inner_product(b, x, y, dtype)
-        for batch in range(left.shape[0])
-        for x, y in itertools.product(left[batch], right[batch])
-    ]
+    left = _rows(lhs, lhs_contract, lhs_batch)
+    right = _rows(rhs, rhs_contract, rhs_batch)
+    entries = _looped(b, left, right, dtype)
+    if entries is None:
+        xs, ys = (_converted(b, operand.values(b), dtype) for operand in (left, right))
+        entries = [
+            inner_product(b, x, y, dtype)
+            for batch in range(xs.shape[0])
+            for x, y in itertools.product(xs[batch], ys[batch])
+        ]
     return collected(entries, context.outputs[0].shape, dtype)
+
+
+def _rows(operand: Operand, contract: Sequence[int], batch: Sequence[int]) -> Operand:
+    """The operand with the shape (batch, free, contracted)."""
+    rank = len(operand.shape)
+    free = [axis for axis in range(rank) if axis not in (*contract, *batch)]
+    sizes = [math.prod(operand.shape[axis] for axis in axes) for axes in (batch, free, contract)]
+    return operand.moved(lambda x: x.transpose(*batch, *free, *contract).reshape(sizes))
 
 
 def _converted(b: Builder, values: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return object_array([b.convert(value, dtype) for value in values.flat], values.shape)
+
+
+# ---- Loops --------------------------------------------------------------------------------------
+
+
+MIN_LOOPED = 128
+"""Matrix products of fewer products of numbers are written out.
+
+Entries that are known or not needed then vanish, and the others stay in registers; from about here
+on there are no registers left, and compilers take long.
+"""
+
+
+def _looped(b: Builder, left: Operand, right: Operand, dtype: np.dtype) -> list[Value] | None:
+    """The entries of a large product, or `None` where it is to be written out."""
+    if right.shape[1] == 1:
+        left, right = right, left  # a vector is the operand of one row
+    batch, rows, inner = left.shape
+    columns = right.shape[1]
+    if batch != 1 or dtype.kind != "f" or rows * columns * inner < MIN_LOOPED:
+        return None
+    if any(operand.is_known or operand.dtype != dtype for operand in (left, right)):
+        return None
+    product = Product(rows, columns, inner, _in_leaf(left), _in_leaf(right))
+    args = [
+        value
+        for operand, matrix in ((left, product.left), (right, product.right))
+        if matrix is None
+        for value in operand.values(b).flat
+    ]
+    # What is known would make products vanish; and to gather the operands must not be most of it.
+    if any(value.is_constant for value in args) or 2 * len(args) > rows * columns * inner:
+        return None
+    return b.product(product, args, dtype)
+
+
+def _in_leaf(operand: Operand) -> LeafMatrix | None:
+    """Where a matrix lies in memory, if its entries are evenly apart there."""
+    if operand.leaf is None or operand.leaf.dtype != operand.dtype:
+        return None
+    (places,) = operand.entries
+    distances = strides(places, (0, 1))
+    if distances is None:
+        return None
+    return LeafMatrix(operand.leaf.index, int(places[0, 0]), (distances[0], distances[1]))
+
+
+# ---- Convolution --------------------------------------------------------------------------------
 
 
 @lowers(lax.conv_general_dilated_p)

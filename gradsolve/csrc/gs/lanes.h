@@ -557,7 +557,7 @@ GS_FN T load(const S* array, int64_t row, const Lanes& lanes) {
     }
   }
   for (int l = 0; l < GS_LANES; ++l) {
-    set_lane(out, l, static_cast<scalar_of<T>>(at[index_of(lanes, l)]));
+    set_lane(out, l, static_cast<scalar_of<T> >(at[index_of(lanes, l)]));
   }
   return out;
 }
@@ -579,7 +579,7 @@ GS_FN T load_rows(const S* array, I32 row, const Lanes& lanes) {
   T out;
   for (int l = 0; l < GS_LANES; ++l) {
     const int64_t i = static_cast<int64_t>(lane(row, l)) * lanes.total + index_of(lanes, l);
-    set_lane(out, l, static_cast<scalar_of<T>>(array[i]));
+    set_lane(out, l, static_cast<scalar_of<T> >(array[i]));
   }
   return out;
 }
@@ -610,6 +610,19 @@ struct LeafArgument {
 };
 
 // One leaf seen by the lanes of a pack.
+#if GS_LANES == 1
+template <class T, class S>
+struct LeafView {
+  const S* data;  // the first entry of this lane
+  int64_t stride;
+
+  GS_FN LeafView(const LeafArgument& leaf, const Lanes& where)
+      : data(static_cast<const S*>(leaf.data) + (leaf.per_lane ? where.first : 0)),
+        stride(leaf.per_lane ? where.total : 1) {}
+
+  GS_FN T operator[](int64_t entry) const { return static_cast<T>(data[entry * stride]); }
+};
+#else
 template <class T, class S>
 struct LeafView {
   const S* data;
@@ -620,13 +633,10 @@ struct LeafView {
       : data(static_cast<const S*>(leaf.data)), lanes(where), per_lane(leaf.per_lane != 0) {}
 
   GS_FN T operator[](int64_t entry) const {
-#if GS_LANES == 1
-    return static_cast<T>(data[per_lane ? entry * lanes.total + lanes.first : entry]);
-#else
-    return per_lane ? load<T>(data, entry, lanes) : T(static_cast<scalar_of<T>>(data[entry]));
-#endif
+    return per_lane ? load<T>(data, entry, lanes) : T(static_cast<scalar_of<T> >(data[entry]));
   }
 };
+#endif
 
 // A leaf of Size entries, all of which are read at fixed places. A CPU reads it once, so that what
 // a field of a thousand weights compiles to has no branches; a GPU reads it where it is used.
@@ -649,13 +659,17 @@ struct LeafEntries {
 // A leaf entry whose index differs from lane to lane.
 template <class T, class S, class I>
 GS_FN T load(const LeafView<T, S>& leaf, I entry) {
+#if GS_LANES == 1
+  return leaf[static_cast<int64_t>(entry)];
+#else
   T out;
   for (int l = 0; l < GS_LANES; ++l) {
     const int64_t e = static_cast<int64_t>(lane(entry, l));
     const int64_t i = leaf.per_lane ? e * leaf.lanes.total + index_of(leaf.lanes, l) : e;
-    set_lane(out, l, static_cast<scalar_of<T>>(leaf.data[i]));
+    set_lane(out, l, static_cast<scalar_of<T> >(leaf.data[i]));
   }
   return out;
+#endif
 }
 
 }  // namespace gs
