@@ -32,6 +32,8 @@ def _solver(
     checkpoints: int | None = None,
 ) -> Solve:
     """One trajectory, as a function of the system's arrays and the initial state."""
+    pcoeff, icoeff = problem.diffrax_coefficients
+    controller = diffrax.PIDController(rtol=rtol, atol=atol, pcoeff=pcoeff, icoeff=icoeff)
 
     def solve(arrays: Any, y0: Array) -> diffrax.Solution:
         time = lambda value: jnp.asarray(value, y0.dtype)
@@ -43,7 +45,7 @@ def _solver(
             dt0=time(problem.dt0),
             y0=y0,
             args=eqx.combine(arrays, static),
-            stepsize_controller=diffrax.PIDController(rtol=rtol, atol=atol),
+            stepsize_controller=controller,
             max_steps=max_steps,
             adjoint=diffrax.RecursiveCheckpointAdjoint(checkpoints),
             throw=False,  # raising from compiled code costs time; the benchmark checks the errors

@@ -123,7 +123,8 @@ class Problem:
     `dt0` is given to both libraries, so that they take the same steps. `sample` makes the ensemble
     of positions in [0, 1]. With `shared` all trajectories have the same parameters, whose gradient
     is a sum over them; otherwise each has its own. `sizes`, if given, says how large each component
-    of the state becomes: `atol` is then `rtol` of it.
+    of the state becomes: `atol` is then `rtol` of it. `diffrax_coefficients` are p and i of
+    Diffrax's controller; gradsolve's are the defaults, the same as here.
     """
 
     name: str
@@ -135,6 +136,7 @@ class Problem:
     shared: bool = False
     integrator: Any = gs.Tsit5()
     diffrax_solver: diffrax.AbstractSolver = diffrax.Tsit5()
+    diffrax_coefficients: tuple[float, float] = (0.0, 1.0)
     sizes: tuple[float, ...] | None = None
 
     def atol(self, rtol: float) -> Any:

@@ -170,7 +170,11 @@ def main(argv: Sequence[str]) -> int:
             if integrator in _ROSENBROCK or name not in STIFF:
                 add(_curve(name, integrator, arguments))
         for solver in arguments.diffrax if name in STIFF else ():
-            problem = dataclasses.replace(STIFF[name], diffrax_solver=getattr(diffrax, solver)())
+            problem = dataclasses.replace(
+                STIFF[name],
+                diffrax_solver=getattr(diffrax, solver)(),
+                diffrax_coefficients=(0.3, 0.3),
+            )
             points = _diffrax_points(Ensemble(problem, arguments.n), arguments)
             curve = {"problem": name, "integrator": f"Diffrax {solver}", "points": points}
             add({**curve, "skipped": {}})
