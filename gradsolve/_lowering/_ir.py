@@ -181,8 +181,8 @@ class Product:
     """A matrix product that is a loop at run time: `out[i, j] = sum_k left[i, k] right[j, k]`.
 
     - `rows`, `columns`, `inner`: the number of values of `i`, `j` and `k`.
-    - `left`, `right`: where an operand lies in memory, or `None` if its entries are arguments of the
-        operation, in C order, the left operand's first.
+    - `left`, `right`: where an operand lies in memory, or `None` if its entries are arguments of
+        the operation, in C order, the left operand's first.
     """
 
     rows: int

@@ -17,18 +17,29 @@ Scalar entry(int seed, int l) {
   return static_cast<Scalar>(static_cast<double>((z ^ (z >> 31)) >> 11) * 0x1p-53 - 0.5);
 }
 
+// A chain of reactions that is fed back from its end.
+struct Chain {
+  static constexpr bool entry(int i, int j) { return i - j == 1 || j - i == 1 || (i < 2 && j > 3); }
+};
+
+// Exchanged rows must not reach beyond what the structure has foreseen.
+struct Arrow {
+  static constexpr bool entry(int i, int j) { return i == 0 || j == 0; }
+};
+
 // |A x - b| is the rounding of N products of the size of x, times the growth of the elimination,
 // which is below N for these matrices.
-template <int N>
+template <int N, class Pattern = Full>
 void check_random(int seed, bool zero_diagonal) {
   const double unit = GS_REAL_BITS == 64 ? 0x1p-52 : 0x1p-23;
-  Factors<N> factors;
+  Factors<N, Pattern> factors;
   Real a[N][N], b[N], x[N], z[N];
   for (int i = 0; i < N; ++i) {
     for (int l = 0; l < GS_LANES; ++l) set_lane(b[i], l, entry(seed + 1000 + i, l));
     for (int j = 0; j < N; ++j) {
       for (int l = 0; l < GS_LANES; ++l) {
-        const bool zero = zero_diagonal && i == j && N > 1;
+        const bool absent = i != j && !Pattern::entry(i, j);
+        const bool zero = absent || (zero_diagonal && i == j && N > 1);
         set_lane(a[i][j], l, zero ? Scalar(0) : entry(seed + N * i + j, l));
       }
       factors.lu[i][j] = a[i][j];
@@ -67,6 +78,14 @@ void check_singular() {
   CHECK(!any(is_finite(x[0]) & is_finite(x[1])));
 }
 
+// A pattern costs what it holds: an arrow that points to the last row does not fill in.
+struct BackwardArrow {
+  static constexpr bool entry(int i, int j) { return i == 9 || j == 9; }
+};
+static_assert(Structure<10, BackwardArrow>().operations < 70);
+static_assert(Structure<10, Full>().operations == 330);
+static_assert(Structure<3, Arrow>().upper[0][2] && Structure<3, Arrow>().upper[1][2]);
+
 }  // namespace
 
 int main() {
@@ -76,6 +95,10 @@ int main() {
     check_random<3>(7 * seed, seed % 2 == 0);
     check_random<5>(7 * seed, seed % 2 == 0);
     check_random<20>(7 * seed, false);  // in loops
+    check_random<6, Chain>(7 * seed, seed % 2 == 0);
+    check_random<20, Chain>(7 * seed, seed % 2 == 0);  // written out
+    check_random<5, Arrow>(7 * seed, false);
+    check_random<18, Arrow>(7 * seed, false);  // full after the first column, in loops
   }
   check_singular();
   return failures != 0;

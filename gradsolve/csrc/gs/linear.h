@@ -1,7 +1,10 @@
-// Small linear systems in registers: LU decomposition with partial pivoting by selection.
+// Small sparse linear systems in registers: LU decomposition with partial pivoting by selection.
 //
-// Nothing is addressed by a computed number: rows are compared with the row of the pivot one after
-// the other, and exchanged by selection. Loops over up to kMaxUnrolled rows are unrolled.
+// Which entries can be non-zero is known while compiling, and so is the fill-in, whatever rows are
+// exchanged: the rows that can be the pivot of a column get the union of their patterns (George and
+// Ng, SIAM J. Sci. Stat. Comput. 8, 1987). Nothing is addressed by a computed number: a row is
+// compared with the number of the pivot, and exchanged by selection. The pivots are kept inverted,
+// so that a decomposition has one division for each, and a solution none.
 
 #pragma once
 
@@ -9,88 +12,145 @@
 
 namespace gs {
 
-template <int N>
+// The pattern of a matrix that is full.
+struct Full {
+  static constexpr bool entry(int, int) { return true; }
+};
+
+// Where the factors of a matrix can be non-zero.
+template <int N, class Pattern>
+struct Structure {
+  bool candidate[N][N] =
+      {};                 // [i][k]: row i > k can be the pivot of column k, and is reduced by it
+  bool upper[N][N] = {};  // [k][j]: row k can have an entry in column j > k when it is the pivot
+  int operations = 0;     // of one decomposition
+
+  constexpr Structure() {
+    bool now[N][N] = {};
+    for (int i = 0; i < N; ++i) {
+      for (int j = 0; j < N; ++j) now[i][j] = i == j || Pattern::entry(i, j);
+    }
+    for (int k = 0; k < N; ++k) {
+      int rows = 0, columns = 0;
+      for (int i = k + 1; i < N; ++i) {
+        candidate[i][k] = now[i][k];
+        if (now[i][k]) ++rows;
+      }
+      for (int j = k + 1; j < N; ++j) {
+        upper[k][j] = now[k][j];
+        for (int i = k + 1; i < N; ++i) upper[k][j] = upper[k][j] || (now[i][k] && now[i][j]);
+        if (upper[k][j]) ++columns;
+      }
+      for (int i = k + 1; i < N; ++i) {
+        for (int j = k + 1; j < N; ++j) now[i][j] = now[i][j] || (candidate[i][k] && upper[k][j]);
+      }
+      operations += rows * (columns + 1);
+    }
+  }
+};
+
+template <int N, class Pattern = Full>
 struct Factors {
-  Real lu[N][N];                                // U and, below its diagonal, L without its ones
-  Mask exchanged[N > 1 ? N * (N - 1) / 2 : 1];  // for each pair of rows k < i, in order
+  static constexpr Structure<N, Pattern> structure{};
 
-  GS_FN static constexpr int pair(int k, int i) { return k * (2 * N - k - 1) / 2 + i - k - 1; }
+  // U and, below its diagonal, the factors of the elimination, each in the row that it reduced;
+  // rows that are exchanged later do not take theirs along.
+  Real lu[N][N];
+  Real inverse[N];  // of the pivots
+  I32 pivot[N];     // the row that was exchanged with row k
 
-  // Decomposes what is in `lu`. A singular matrix leaves zeros on the diagonal, so that solutions
+  // Decomposes what is in `lu`. A singular matrix has an infinite inverse pivot, so that solutions
   // are not finite.
   GS_FN void factorise() {
-    for_each<N>([&](auto k) GS_LAMBDA {
-      for_each<N>([&](auto i) GS_LAMBDA {
-        if (i <= k) return;
-        const Mask larger = abs(lu[i][k]) > abs(lu[k][k]);
-        exchanged[pair(k, i)] = larger;
-        for_each<N>([&](auto j) GS_LAMBDA {
-          const Real upper = lu[k][j], lower = lu[i][j];
-          lu[k][j] = select(larger, lower, upper);
-          lu[i][j] = select(larger, upper, lower);
-        });
+    each([&](auto k) GS_LAMBDA {
+      Real largest = abs(lu[k][k]);
+      pivot[k] = I32(k);
+      candidates(k, [&](auto i) GS_LAMBDA {
+        const Real size = abs(lu[i][k]);
+        const Mask larger = size > largest;
+        largest = select(larger, size, largest);
+        pivot[k] = select(larger, I32(i), pivot[k]);
       });
-      for_each<N>([&](auto i) GS_LAMBDA {
-        if (i <= k) return;
-        const Real factor = lu[i][k] / lu[k][k];
+      candidates(k, [&](auto i) GS_LAMBDA { exchange(k, i, lu[k][k], lu[i][k]); });
+      columns(k, [&](auto j) GS_LAMBDA {
+        candidates(k, [&](auto i) GS_LAMBDA { exchange(k, i, lu[k][j], lu[i][j]); });
+      });
+      inverse[k] = Real(1) / lu[k][k];
+      candidates(k, [&](auto i) GS_LAMBDA {
+        const Real factor = lu[i][k] * inverse[k];
         lu[i][k] = factor;
-        for_each<N>([&](auto j) GS_LAMBDA {
-          if (j > k) lu[i][j] = fma(-factor, lu[k][j], lu[i][j]);
-        });
+        columns(k, [&](auto j) GS_LAMBDA { lu[i][j] = fma(-factor, lu[k][j], lu[i][j]); });
       });
     });
   }
 
   // x becomes A^-1 x.
   GS_FN void solve(Real* x) const {
-    for_each<N>([&](auto k) GS_LAMBDA {
-      for_each<N>([&](auto i) GS_LAMBDA {
-        if (i > k) exchange(k, i, x);
-      });
+    each([&](auto k) GS_LAMBDA {
+      candidates(k, [&](auto i) GS_LAMBDA { exchange(k, i, x[k], x[i]); });
+      candidates(k, [&](auto i) GS_LAMBDA { x[i] = fma(-lu[i][k], x[k], x[i]); });
     });
-    for_each<N>([&](auto k) GS_LAMBDA {
-      for_each<N>([&](auto i) GS_LAMBDA {
-        if (i > k) x[i] = fma(-lu[i][k], x[k], x[i]);
-      });
-    });
-    for_each<N>([&](auto r) GS_LAMBDA {
-      const int k = N - 1 - r;
-      x[k] = x[k] / lu[k][k];
-      for_each<N>([&](auto i) GS_LAMBDA {
-        if (i < k) x[i] = fma(-lu[i][k], x[k], x[i]);
-      });
+    each_down([&](auto k) GS_LAMBDA {
+      columns(k, [&](auto j) GS_LAMBDA { x[k] = fma(-lu[k][j], x[j], x[k]); });
+      x[k] = x[k] * inverse[k];
     });
   }
 
   // x becomes A^-T x.
   GS_FN void solve_transposed(Real* x) const {
-    for_each<N>([&](auto k) GS_LAMBDA {
-      x[k] = x[k] / lu[k][k];
-      for_each<N>([&](auto i) GS_LAMBDA {
-        if (i > k) x[i] = fma(-lu[k][i], x[k], x[i]);
-      });
+    each([&](auto k) GS_LAMBDA {
+      x[k] = x[k] * inverse[k];
+      columns(k, [&](auto j) GS_LAMBDA { x[j] = fma(-lu[k][j], x[k], x[j]); });
     });
-    for_each<N>([&](auto r) GS_LAMBDA {
-      const int k = N - 1 - r;
-      for_each<N>([&](auto i) GS_LAMBDA {
-        if (i < k) x[i] = fma(-lu[k][i], x[k], x[i]);
-      });
-    });
-    for_each<N>([&](auto r) GS_LAMBDA {
-      const int k = N - 1 - r;
-      for_each<N>([&](auto s) GS_LAMBDA {
-        const int i = N - 1 - s;
-        if (i > k) exchange(k, i, x);
-      });
+    each_down([&](auto k) GS_LAMBDA {
+      candidates(k, [&](auto i) GS_LAMBDA { x[k] = fma(-lu[i][k], x[i], x[k]); });
+      candidates(k, [&](auto i) GS_LAMBDA { exchange(k, i, x[k], x[i]); });
     });
   }
 
  private:
-  GS_FN void exchange(int k, int i, Real* x) const {
-    const Mask flag = exchanged[pair(k, i)];
-    const Real upper = x[k], lower = x[i];
-    x[k] = select(flag, lower, upper);
-    x[i] = select(flag, upper, lower);
+  // Sparse systems are written out even where states of their size are not.
+  static constexpr bool unrolled = N <= kMaxUnrolled || structure.operations <= 300;
+
+  // What was in row k comes from and goes to the pivot's row; for the others nothing happens. At
+  // most one of the rows i is the pivot, so that these exchanges are in no order.
+  template <class I>
+  GS_FN void exchange(int k, I i, Real& upper, Real& lower) const {
+    const Mask here = pivot[k] == I32(i);
+    const Real above = upper, below = lower;
+    upper = select(here, below, above);
+    lower = select(here, above, below);
+  }
+
+  template <class F>
+  GS_FN static void each(F&& f) {
+    if constexpr (unrolled) {
+      static_for<N>(f);
+    } else {
+      for (int k = 0; k < N; ++k) f(k);
+    }
+  }
+  template <class F>
+  GS_FN static void each_down(F&& f) {
+    if constexpr (unrolled) {
+      static_for_down<N>(f);
+    } else {
+      for (int k = N - 1; k >= 0; --k) f(k);
+    }
+  }
+  // The rows that column k reduces.
+  template <class K, class F>
+  GS_FN static void candidates(K k, F&& f) {
+    each([&](auto i) GS_LAMBDA {
+      if (i > k && structure.candidate[i][k]) f(i);
+    });
+  }
+  // The entries of row k to the right of its pivot.
+  template <class K, class F>
+  GS_FN static void columns(K k, F&& f) {
+    each([&](auto j) GS_LAMBDA {
+      if (j > k && structure.upper[k][j]) f(j);
+    });
   }
 };
 

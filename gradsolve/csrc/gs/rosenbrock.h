@@ -24,6 +24,11 @@ struct Rosenbrock : Stages<P> {
   static constexpr int stages = T::stages;
   static constexpr int all_stages = T::stages + T::extra;
 
+  struct Pattern {
+    static constexpr bool entry(int i, int j) { return P::depends[i][j]; }
+  };
+  using LinearSystem = Factors<dim, Pattern>;
+
   // ---- The step --------------------------------------------------------------------------------
 
   // Whether stage I evaluates the field where the stage before it does.
@@ -43,7 +48,7 @@ struct Rosenbrock : Stages<P> {
     P::field(p, t, y, k);
   }
 
-  GS_FN static void decompose(Real h, const Real (*jacobian)[dim], Factors<dim>& factors) {
+  GS_FN static void decompose(Real h, const Real (*jacobian)[dim], LinearSystem& factors) {
     for_each<dim>([&](auto i) GS_LAMBDA {
       for_each<dim>([&](auto j) GS_LAMBDA {
         const Real diagonal = i == j ? Real(T::inverse_gamma) : Real(0);
@@ -55,7 +60,7 @@ struct Rosenbrock : Stages<P> {
 
   // All stages, given the value of the field at the start in k[0].
   GS_FN static void run_stages(const Parameters& p, Real t0, Real t1, const Real* y,
-                               const Factors<dim>& factors, const Real* slope, Real (*k)[dim]) {
+                               const LinearSystem& factors, const Real* slope, Real (*k)[dim]) {
     const Real h = t1 - t0;
     Real value[dim];
     for_each<dim>([&](auto c) GS_LAMBDA { value[c] = k[0][c]; });
@@ -83,7 +88,7 @@ struct Rosenbrock : Stages<P> {
   GS_FN static void step(const Parameters& p, Real t0, Real t1, const Real* y, Real (*k)[dim],
                          Real* y1) {
     const Real h = t1 - t0;
-    Factors<dim> factors;
+    LinearSystem factors;
     Real slope[dim];
     {
       Real jacobian[dim][dim];
@@ -112,14 +117,15 @@ struct Rosenbrock : Stages<P> {
   //   hbar = lambda^T sum_i b_i k_i + (outputs) + sum_i w_i^T sum_j a_ij k_j
   //          + sum_i v_i^T (J k_i + d_i f_t).
   //
-  // Stages with the same value of the field pull the sum of their v_i back, once.
+  // Stages with the same value of the field pull the sum of their v_i back, once. What a stage adds
+  // to those before it is added as soon as it is known, so that neither v nor w is kept.
 
   // The arguments are always summed up again; adjoint.h then reads ahead into the cache, not into
   // registers.
   static constexpr bool recompute_arguments() { return true; }
 
   struct Linearised {
-    Factors<dim> factors;
+    LinearSystem factors;
     Real k[all_stages][dim];
     Real jacobian[dim][dim], slope[dim];  // for the times
   };
@@ -138,12 +144,13 @@ struct Rosenbrock : Stages<P> {
                              Real* ct_p) {
     const Real h = t1 - t0;
     const Real(*const k)[dim] = step.k;
-    Real v[stages][dim], w[stages][dim];
-    Real ct_jacobian[dim][dim], ct_slope[dim], shared[dim];
+    Real reached[stages][dim];  // h sum_{j>i} a_ji w_j + sum_{j>i} C_ji v_j, as far as it is known
+    Real ct_jacobian[dim][dim], ct_slope[dim], shared[dim], of_stages[dim];
     Real ct_h(0), ct_start(0), ct_end(0);
     for_each<dim>([&](auto i) GS_LAMBDA {
-      ct_slope[i] = shared[i] = Real(0);
+      ct_slope[i] = shared[i] = of_stages[i] = Real(0);
       for_each<dim>([&](auto j) GS_LAMBDA { ct_jacobian[i][j] = Real(0); });
+      static_for<stages>([&](auto j) GS_LAMBDA { reached[j][i] = Real(0); });
     });
     if constexpr (P::with_times) {
       static_for<stages>([&](auto i) GS_LAMBDA {
@@ -159,31 +166,24 @@ struct Rosenbrock : Stages<P> {
     }
     static_for_down<stages>([&](auto i) GS_LAMBDA {
       constexpr int I = decltype(i)::value;
+      Real v[dim];
       for_each<dim>([&](auto c) GS_LAMBDA {
         Real sum = Real(T::b[I]) * ct[c];
-        static_for<stages>([&](auto j) GS_LAMBDA {
-          constexpr int J = decltype(j)::value;
-          if constexpr (J > I) {
-            constexpr Scalar weight = T::a[J][I];
-            if constexpr (weight != 0 && !repeats<J>()) sum = fma(Real(weight), w[J][c], sum);
-          }
-        });
         if constexpr (P::with_outputs && Base::template in_dense_output<I>()) {
           if (outputs_here) sum = outputs->template reach<I>(sum, c);
         }
-        sum = h * sum;
-        static_for<stages>([&](auto j) GS_LAMBDA {
-          constexpr int J = decltype(j)::value;
-          if constexpr (J > I) {
-            constexpr Scalar weight = T::C[J][I];
-            if constexpr (weight != 0) sum = fma(Real(weight), v[J][c], sum);
-          }
-        });
-        v[I][c] = sum;
+        v[c] = fma(h, sum, reached[I][c]);
       });
-      step.factors.solve_transposed(v[I]);
+      step.factors.solve_transposed(v);
+      static_for<I>([&](auto j) GS_LAMBDA {
+        constexpr Scalar weight = T::C[I][decltype(j)::value];
+        if constexpr (weight != 0) {
+          for_each<dim>([&](auto c)
+                            GS_LAMBDA { reached[j][c] = fma(Real(weight), v[c], reached[j][c]); });
+        }
+      });
       for_each<dim>([&](auto r) GS_LAMBDA {
-        const Real scaled = h * v[I][r];
+        const Real scaled = h * v[r];
         for_each<dim>([&](auto c) GS_LAMBDA {
           if (P::depends[r][c]) ct_jacobian[r][c] = fma(scaled, k[I][c], ct_jacobian[r][c]);
         });
@@ -196,33 +196,38 @@ struct Rosenbrock : Stages<P> {
             if (P::depends[r][c]) moved = fma(step.jacobian[r][c], k[I][c], moved);
           });
           if constexpr (P::with_slope) moved = fma(Real(T::d[I]), step.slope[r], moved);
-          ct_h = fma(v[I][r], moved, ct_h);
+          ct_h = fma(v[r], moved, ct_h);
         }
-        shared[r] = shared[r] + v[I][r];
+        shared[r] = shared[r] + v[r];
       });
       if constexpr (!repeats<I>()) {
-        Real argument[dim], ct_tau(0);
+        Real argument[dim], w[dim], ct_tau(0);
         Base::template stage_argument<I>(y, hidden(h), k, argument);
-        P::pull(p, Base::template stage_time<I>(t0, t1), argument, shared, w[I], ct_tau, ct_p);
-        for_each<dim>([&](auto c) GS_LAMBDA { shared[c] = Real(0); });
+        P::pull(p, Base::template stage_time<I>(t0, t1), argument, shared, w, ct_tau, ct_p);
         if constexpr (P::with_times) {
           constexpr Scalar c_i = T::c[I];
           static_for<I>([&](auto j) GS_LAMBDA {
             constexpr Scalar weight = T::a[I][decltype(j)::value];
-            if constexpr (weight != 0) ct_h = fma(Real(weight), along(w[I], k[j]), ct_h);
+            if constexpr (weight != 0) ct_h = fma(Real(weight), along(w, k[j]), ct_h);
           });
           ct_start = ct_start + Real(1 - c_i) * ct_tau;
           ct_end = ct_end + Real(c_i) * ct_tau;
         }
+        for_each<dim>([&](auto c) GS_LAMBDA {
+          shared[c] = Real(0);
+          of_stages[c] = of_stages[c] + w[c];
+          const Real scaled = h * w[c];
+          static_for<I>([&](auto j) GS_LAMBDA {
+            constexpr Scalar weight = T::a[I][decltype(j)::value];
+            if constexpr (weight != 0) reached[j][c] = fma(Real(weight), scaled, reached[j][c]);
+          });
+        });
       }
     });
     Real of_derivatives[dim], ct_tau(0);
     P::pull_jacobian(p, t0, y, ct_jacobian[0], ct_slope, of_derivatives, ct_tau, ct_p);
     for_each<dim>([&](auto c) GS_LAMBDA {
-      static_for_down<stages>([&](auto i) GS_LAMBDA {
-        if constexpr (!repeats<decltype(i)::value>()) ct[c] = ct[c] + w[i][c];
-      });
-      ct[c] = ct[c] + of_derivatives[c];
+      ct[c] = ct[c] + of_stages[c] + of_derivatives[c];
       if constexpr (P::with_outputs) {
         if (outputs_here) ct[c] = ct[c] + outputs->moment(0, c);
       }
