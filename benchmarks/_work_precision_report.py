@@ -48,7 +48,8 @@ def lines(curve: Curve) -> str:
             error = point["errors"][job]
             words.append(f"{job} {1e3 * timing['median_s']:9.3f} ms, error {error:.1e}")
         text.append("  ".join(words))
-    text += [f"  rtol {rtol}: {why}" for rtol, why in curve["skipped"].items()]
+    if curve["skipped"]:
+        text.append("  rtol {rtol:.0e}: {reason}".format(**curve["skipped"]))
     return "\n".join(text)
 
 

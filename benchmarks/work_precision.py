@@ -97,17 +97,24 @@ def _diffrax_points(ensemble: Ensemble, arguments: argparse.Namespace) -> list[P
 
 
 def _curve(name: str, integrator: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """One integrator on one problem."""
+    """One integrator on one problem, from loose to tight tolerances as far as it is worth while."""
     problem = dataclasses.replace(_EVERY[name], integrator=getattr(gs, integrator)())
     ensemble = Ensemble(problem, arguments.n)
     curve: dict[str, Any] = {"problem": name, "integrator": integrator, "points": [], "skipped": {}}
-    for rtol in arguments.rtol:
+    for rtol in sorted(arguments.rtol, reverse=True):
         try:
             point = _gradsolve_point(ensemble, rtol, arguments)
         except Exception as error:
-            curve["skipped"][f"{rtol:g}"] = str(error).strip().splitlines()[0]
-            continue
+            curve["skipped"] = {"rtol": rtol, "reason": str(error).strip().splitlines()[0]}
+            break
         curve["points"].append({"rtol": rtol, **point})
+        seconds = point["timings"]["gradient"]["median_s"]
+        if seconds > arguments.call_seconds:
+            curve["skipped"] = {
+                "rtol": rtol,
+                "reason": f"the last, a gradient took {seconds:.1f} s",
+            }
+            break
     return curve
 
 
@@ -136,6 +143,9 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     add("--n", type=int, default=512 if on_cpu else 8192)
     add("--rtol", nargs="+", type=float, default=[10.0**-k for k in range(3, 11)])
     add("--max-steps", type=int, default=20_000, help="what needs more is skipped")
+    add(
+        "--call-seconds", type=float, default=1.0, help="a slower gradient is the last of its curve"
+    )
     add("--point-seconds", type=float, default=0.3, help="spent on repeating one measurement")
     add("--backend", choices=list(_gradsolve.backends()), default="auto", help="of gradsolve")
     add("--cache-dir", type=Path, default=None, help="of gradsolve's compiled kernels")
