@@ -53,6 +53,24 @@ def test_an_unsupported_primitive(fused):
     assert np.isfinite(gradient.k)
 
 
+class Waves(gs.ODESystem):
+    """Two operations for each frequency."""
+
+    k: Array
+
+    def vector_field(self, t, y):
+        return -self.k * jnp.sum(jnp.sin(jnp.arange(1.0, 801.0) * y)) / 800
+
+
+def test_auto_leaves_large_fields_to_plain_jax(fused):
+    trajectory = solve(Waves(0.5), jnp.asarray(1.0))
+    assert trajectory.backend.actual == "XLA"
+    assert "scalar operations, more than 1500" in trajectory.backend.reason
+    wanted = solve(Waves(0.5), jnp.asarray(1.0), backend=fused)
+    assert wanted.backend.actual == type(fused).__name__
+    assert np.abs(trajectory.ys - wanted.ys) < 1e-12
+
+
 def test_a_solver_of_diffrax(fused):
     integrator = gs.FromDiffrax(diffrax.Kvaerno3())
     with pytest.raises(ValueError, match="Rosenbrock methods, and `FromDiffrax`"):
