@@ -216,8 +216,8 @@ class Slow(gs.ODESystem):
 
 @pytest.mark.parametrize(
     "integrator",
-    [gs.Tsit5(), gs.FromDiffrax(diffrax.Kvaerno5())],
-    ids=["non-stiff", "stiff"],
+    [gs.Tsit5(), gs.Rodas5P(), gs.Rodas4(), gs.FromDiffrax(diffrax.Kvaerno5())],
+    ids=["non-stiff", "Rosenbrock", "Rosenbrock of order 4", "implicit"],
 )
 def test_8_save_times_at_the_end(integrator):
     for text, want in CASES["8"].items():
@@ -277,6 +277,59 @@ def test_9_a_window_and_save_grid_for_every_trajectory():
         for i, window in enumerate(windows):
             _, gradient = solved.loss_grad(lambda ys, i=i: jnp.sum(ys[i, -1]))
             assert relative(gradient.p, jnp.array(window["d_p_of_sum_y_at_t1"])) < 1e-5
+
+
+# -------------------------------------------------------------------------------------- case 10
+class Robertson(gs.ODESystem):
+    log_k: Array
+
+    def vector_field(self, t, y):
+        k1, k2, k3 = jnp.exp(self.log_k)
+        slow, fast, back = k1 * y[0], k2 * y[1] ** 2, k3 * y[1] * y[2]
+        return jnp.stack([back - slow, slow - back - fast, fast])
+
+
+_ROBERTSON = {
+    "t0": 0.0,
+    "t1": 1e5,
+    "integrator": gs.Rodas5P(),
+    "controller": gs.PIDController(rtol=1e-8, atol=jnp.array([1e-10, 1e-14, 1e-10])),
+}
+
+
+def test_10_stiff_kinetics_with_gradients():
+    case = CASES["10"]
+    system, y0 = Robertson(jnp.log(jnp.array([0.04, 3e7, 1e4]))), jnp.array([1.0, 0.0, 0.0])
+    trajectory = gs.solve(system, y0, ts=jnp.array(case["t"]), **_ROBERTSON)
+    for row, want in zip(trajectory.ys, case["y"], strict=True):
+        assert np.all(np.abs(row - np.array(want)) < 1e-6 * np.array(want))
+    assert np.all(np.abs(trajectory.ys.sum(axis=1) - 1) < 1e-10)
+    for component, key in ((0, "dy1_dlogk"), (2, "dy3_dlogk")):
+        for i, want in enumerate(case[key]):
+            pick = lambda ys, i=i, component=component: ys[i, component]
+            _, gradient = trajectory.loss_grad(pick)
+            # To 1e-5 of the largest.
+            assert np.max(np.abs(gradient.log_k - np.array(want))) < 1e-5 * np.max(np.abs(want))
+
+
+def test_10_an_ensemble_of_stiff_kinetics():
+    shifts = np.random.default_rng(10).uniform(-1, 1, (1000, 3))
+    systems = Robertson(jnp.log(jnp.array([0.04, 3e7, 1e4])) + np.log(10) * shifts)
+    trajectory = gs.solve(
+        systems,
+        jnp.array([1.0, 0.0, 0.0]),
+        ts=jnp.array(CASES["10"]["t"]),
+        in_axes=gs.InAxes(system=eqx.if_array(0)),
+        **_ROBERTSON,
+    )
+    assert bool(trajectory.succeeded.all())
+    assert np.all(np.abs(trajectory.ys.sum(axis=-1) - 1) < 1e-10)
+    _, gradient = trajectory.loss_grad(lambda ys: jnp.sum(ys[:, 1, 0]))
+    # Dimensions: doubling all rates halves the time, so that the sum is t times dy/dt.
+    i = int(np.argmax(np.abs(gradient.log_k.sum(axis=1))))
+    rate = systems.log_k[i]
+    slope = Robertson(rate).vector_field(40.0, trajectory.ys[i, 1])[0]
+    assert relative(gradient.log_k[i].sum(), 40.0 * slope) < 1e-5
 
 
 # -------------------------------------------------------------------------------------- case 11
