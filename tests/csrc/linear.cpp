@@ -96,7 +96,7 @@ int main() {
     check_random<5>(7 * seed, seed % 2 == 0);
     check_random<20>(7 * seed, false);  // in loops
     check_random<6, Chain>(7 * seed, seed % 2 == 0);
-    check_random<20, Chain>(7 * seed, seed % 2 == 0);  // written out
+    check_random<20, Chain>(7 * seed, seed % 2 == 0);  // in loops
     check_random<5, Arrow>(7 * seed, false);
     check_random<18, Arrow>(7 * seed, false);  // full after the first column, in loops
   }

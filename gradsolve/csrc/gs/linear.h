@@ -109,8 +109,7 @@ struct Factors {
   }
 
  private:
-  // Sparse systems are written out even where states of their size are not.
-  static constexpr bool unrolled = N <= kMaxUnrolled || structure.operations <= 300;
+  static constexpr bool unrolled = N <= kMaxUnrolled;
 
   // What was in row k comes from and goes to the pivot's row; for the others nothing happens. At
   // most one of the rows i is the pivot, so that these exchanges are in no order.
@@ -142,14 +141,24 @@ struct Factors {
   template <class K, class F>
   GS_FN static void candidates(K k, F&& f) {
     each([&](auto i) GS_LAMBDA {
-      if (i > k && structure.candidate[i][k]) f(i);
+      if constexpr (unrolled) {
+        constexpr int I = decltype(i)::value;
+        if constexpr (I > K::value && structure.candidate[I][K::value]) f(i);
+      } else {
+        if (i > k && structure.candidate[i][k]) f(i);
+      }
     });
   }
   // The entries of row k to the right of its pivot.
   template <class K, class F>
   GS_FN static void columns(K k, F&& f) {
     each([&](auto j) GS_LAMBDA {
-      if (j > k && structure.upper[k][j]) f(j);
+      if constexpr (unrolled) {
+        constexpr int J = decltype(j)::value;
+        if constexpr (J > K::value && structure.upper[K::value][J]) f(j);
+      } else {
+        if (j > k && structure.upper[k][j]) f(j);
+      }
     });
   }
 };
