@@ -179,3 +179,13 @@ def test_not_a_cubin(compiler):
         cubin_resources(cubin[: len(cubin) // 2])
     with pytest.raises(ValueError, match="no CUDA binary of a known layout"):
         cubin_resources(cubin.replace(b".nv.info\0", b".nv.oops\0"))
+
+
+def test_a_binary_of_an_unknown_layout_is_used_all_the_same(compiler, monkeypatch):
+    """Its resources only decide whether another build is tried."""
+
+    def unreadable(cubin):
+        raise ValueError("unknown layout")
+
+    monkeypatch.setattr(nvrtc, "cubin_resources", unreadable)
+    assert build_cubin(_SOURCE, "sm_90")[:4] == b"\x7fELF"

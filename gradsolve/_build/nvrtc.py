@@ -7,12 +7,13 @@ from memory, so the functions below it are called.
 import functools
 import importlib
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from .cache import cached_file, keep_failed
-from .cubin import cubin_resources
+from .cubin import Resources, cubin_resources
 from .errors import CompilerNotFoundError, compilation_error
 from .headers import headers, headers_digest, write_sources
 from .key import BuildKey
@@ -80,10 +81,12 @@ def build_cubin(source: str, arch: str) -> bytes:
     def compile_into(work: Path) -> Path:
         result = _compile(compiler.nvrtc, source, options)
         if result.problem is None:
-            cubin = result.cubin
-            if _gave_up(cubin):
+            cubin, taken = result.cubin, _resources(result.cubin)
+            if _gave_up(taken):
                 frugal = _compile(compiler.nvrtc, source, (*options, _FRUGAL))
-                if frugal.problem is None and _local_bytes(frugal.cubin) < _local_bytes(cubin):
+                if frugal.problem is None and _local_bytes(_resources(frugal.cubin)) < _local_bytes(
+                    taken
+                ):
                     cubin = frugal.cubin
             binary = work / _BINARY
             binary.write_bytes(cubin)
@@ -100,15 +103,26 @@ def build_cubin(source: str, arch: str) -> bytes:
     return cached_file("cuda", key, ".cubin", compile_into).read_bytes()
 
 
-def _gave_up(cubin: bytes) -> bool:
+def _resources(cubin: bytes) -> Sequence[Resources]:
+    """What each kernel takes; nothing where a new compiler has changed the layout of a binary.
+
+    The layout is not documented, and a kernel runs whether we can read it or not.
+    """
+    try:
+        return tuple(cubin_resources(cubin).values())
+    except ValueError:
+        return ()
+
+
+def _gave_up(kernels: Sequence[Resources]) -> bool:
     return any(
         kernel.registers <= _FEW_REGISTERS and kernel.local_bytes >= _MUCH_LOCAL_MEMORY
-        for kernel in cubin_resources(cubin).values()
+        for kernel in kernels
     )
 
 
-def _local_bytes(cubin: bytes) -> int:
-    return sum(kernel.local_bytes for kernel in cubin_resources(cubin).values())
+def _local_bytes(kernels: Sequence[Resources]) -> int:
+    return sum(kernel.local_bytes for kernel in kernels)
 
 
 class _Compiler(NamedTuple):
