@@ -23,7 +23,6 @@ struct Structure {
   bool candidate[N][N] =
       {};                 // [i][k]: row i > k can be the pivot of column k, and is reduced by it
   bool upper[N][N] = {};  // [k][j]: row k can have an entry in column j > k when it is the pivot
-  int operations = 0;     // of one decomposition
 
   constexpr Structure() {
     bool now[N][N] = {};
@@ -31,20 +30,14 @@ struct Structure {
       for (int j = 0; j < N; ++j) now[i][j] = i == j || Pattern::entry(i, j);
     }
     for (int k = 0; k < N; ++k) {
-      int rows = 0, columns = 0;
-      for (int i = k + 1; i < N; ++i) {
-        candidate[i][k] = now[i][k];
-        if (now[i][k]) ++rows;
-      }
+      for (int i = k + 1; i < N; ++i) candidate[i][k] = now[i][k];
       for (int j = k + 1; j < N; ++j) {
         upper[k][j] = now[k][j];
         for (int i = k + 1; i < N; ++i) upper[k][j] = upper[k][j] || (now[i][k] && now[i][j]);
-        if (upper[k][j]) ++columns;
       }
       for (int i = k + 1; i < N; ++i) {
         for (int j = k + 1; j < N; ++j) now[i][j] = now[i][j] || (candidate[i][k] && upper[k][j]);
       }
-      operations += rows * (columns + 1);
     }
   }
 };
