@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ from gradsolve._lowering._build import Builder
 from gradsolve._lowering._fold import fold
 from gradsolve._lowering._ir import Function, object_array
 from gradsolve._lowering._passes import contract, remove_dead_code
-from gradsolve._lowering._print import literal
+from gradsolve._lowering._print import CALLABLE, literal
 
 F64 = np.dtype(np.float64)
 
@@ -213,6 +214,12 @@ def test_a_large_product_is_a_loop_over_the_leaf():
     assert "gs::in_leaf<0, 12, 1>(p0)" in got
     assert "= gs::called::tanh(v1[0]);" in got
     assert "p0[" not in got
+
+
+def test_every_function_that_may_be_called_can_be():
+    header = (Path(gradsolve.__file__).parent / "csrc/gs/called.h").read_text()
+    names = set(re.findall(r"^GS_CALLED[12]\((\w+)\)$", header, re.MULTILINE))
+    assert names == {op.name.lower() for op in CALLABLE}
 
 
 def test_a_cotangent_that_is_a_product_is_added_without_being_kept():

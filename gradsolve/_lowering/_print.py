@@ -67,8 +67,7 @@ _FUNCTIONS = {
 }
 
 
-# Functions that are dozens of instructions each.
-_LONG = frozenset(
+CALLABLE = frozenset(
     {
         Op.ACOS,
         Op.ACOSH,
@@ -98,6 +97,7 @@ _LONG = frozenset(
         Op.TANH,
     }
 )
+"""Functions that are dozens of instructions each; `csrc/gs/called.h` has them all."""
 
 # One that is there more often than this is called, not inlined.
 _MOST_INLINED = 8
@@ -105,7 +105,7 @@ _MOST_INLINED = 8
 
 def called_functions(function: Function) -> frozenset[Op]:
     """The mathematical functions that a lowered function has too often to inline them."""
-    counts = Counter(value.op for value in function.walk() if value.op in _LONG)
+    counts = Counter(value.op for value in function.walk() if value.op in CALLABLE)
     return frozenset(op for op, count in counts.items() if count > _MOST_INLINED)
 
 
