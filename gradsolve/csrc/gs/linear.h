@@ -17,12 +17,13 @@ struct Full {
   static constexpr bool entry(int, int) { return true; }
 };
 
-// Where the factors of a matrix can be non-zero.
+// Where the factors of a matrix can be non-zero. candidate[i][k]: row i > k can be the pivot of
+// column k, and is reduced by it. upper[k][j]: row k can have an entry in column j > k when it is
+// the pivot.
 template <int N, class Pattern>
 struct Structure {
-  bool candidate[N][N] =
-      {};                 // [i][k]: row i > k can be the pivot of column k, and is reduced by it
-  bool upper[N][N] = {};  // [k][j]: row k can have an entry in column j > k when it is the pivot
+  bool candidate[N][N] = {};
+  bool upper[N][N] = {};
 
   constexpr Structure() {
     bool now[N][N] = {};
