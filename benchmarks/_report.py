@@ -191,12 +191,13 @@ def _equal_error_ratio(
 def progress(cell: Cell) -> str:
     """One line for a finished cell."""
     parts = [f"{cell['problem']} {cell['dtype']} rtol {cell['rtol']:g} n {cell['n']}:"]
-    parts += [f"{group} {_ms(t['median_s'])} ms" for group, t in cell["timings"].items()]
+    parts += [f"{group} {ms(t['median_s'])} ms" for group, t in cell["timings"].items()]
     parts += [f"[{what}: {reason}]" for what, reason in cell["skipped"].items()]
     return "  ".join(parts)
 
 
-def _ms(seconds: float) -> str:
+def ms(seconds: float) -> str:
+    """Milliseconds to three digits."""
     return f"{1e3 * seconds:.3g}" if seconds < 1 else f"{1e3 * seconds:.0f}"
 
 
@@ -232,7 +233,7 @@ def table(report: Report) -> str:
         for group, timing in cell["timings"].items():
             setting = cell["settings"].get(group)
             row = [*where, f"{group} ({setting})" if setting else group]
-            row += [_ms(timing[key]) for key in ("median_s", "min_s", "max_s")]
+            row += [ms(timing[key]) for key in ("median_s", "min_s", "max_s")]
             ratio = cell["ratios"].get(group)
             row.append("" if ratio is None else f"{ratio['of_medians']:.2f}")
             spread = ratio and f"{ratio['quartile_1']:.2f}..{ratio['quartile_3']:.2f}"

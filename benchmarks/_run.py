@@ -4,7 +4,6 @@ import argparse
 import dataclasses
 import itertools
 import math
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ import _report
 import jax
 import numpy as np
 from _problems import ORDERS, PROBLEMS, Problem
+from _setup import configure_jax, keep_kernels_in
 from _timing import Call, Clock, Timing, alternate, ratio, repetitions, timed
 from jaxtyping import Array
 
@@ -360,15 +360,9 @@ def _arguments(benchmark: Benchmark, argv: Sequence[str]) -> argparse.Namespace:
 def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
     """Runs the benchmark; returns 1 if anything failed, as opposed to not fitting in time."""
     argv = sys.argv[1:] if argv is None else argv
-    # JAX reads both before it first touches a device, not when it is imported.
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    jax.config.update("jax_enable_x64", True)
-    # A cache on disk would make the compile times those of reading a file.
-    jax.config.update("jax_enable_compilation_cache", False)
+    configure_jax()
     arguments = _arguments(benchmark, argv)
-    if arguments.cache_dir is not None:
-        # gradsolve reads it when it builds, not when it is imported.
-        os.environ["GRADSOLVE_CACHE_DIR"] = str(arguments.cache_dir.resolve())
+    keep_kernels_in(arguments.cache_dir)
     total = Clock(arguments.budget_seconds)
     report = _report.start(benchmark.name, argv, arguments)
     runner = _Runner(benchmark, arguments)

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from _report import ms
+
 Report = dict[str, Any]
 Cell = dict[str, Any]
 
@@ -53,15 +55,11 @@ def compare(report: Report) -> None:
                 }
 
 
-def _ms(seconds: float) -> str:
-    return f"{1e3 * seconds:.3g}" if seconds < 1 else f"{1e3 * seconds:.0f}"
-
-
 def progress(cell: Cell) -> str:
     """One line for what is known of a cell."""
     parts = [f"{cell['problem']} n {cell['n']} rtol {cell['rtol']:g}:"]
     for group, timing in cell["timings"].items():
-        parts.append(f"{group} {_ms(timing['median_s'])} ms ({cell['errors'][group]:.1e})")
+        parts.append(f"{group} {ms(timing['median_s'])} ms ({cell['errors'][group]:.1e})")
     parts += [f"[{what}: {why}]" for what, why in cell["skipped"].items()]
     return "  ".join(parts)
 
@@ -99,7 +97,7 @@ def table(report: Report) -> str:
 
 def _row(cell: Cell) -> list[str]:
     timings, errors, steps = cell["timings"], cell["errors"], cell["steps"]
-    time = lambda group: _ms(timings[group]["median_s"]) if group in timings else ""
+    time = lambda group: ms(timings[group]["median_s"]) if group in timings else ""
     error = lambda group: f"{errors[group]:.1e}" if group in errors else ""
     number = lambda values, key: f"{values[key]:.4g}" if key in values else ""
     equal = cell["ratios_at_equal_error"]

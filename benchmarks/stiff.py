@@ -22,6 +22,7 @@ import _stiff_report
 import jax
 import numpy as np
 from _ensemble import Ensemble
+from _setup import configure_jax, keep_kernels_in
 from _stiff_problems import STIFF
 from _timing import Call, Clock, Timing, alternate, repetitions, timed
 
@@ -281,12 +282,9 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str]) -> int:
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    jax.config.update("jax_enable_x64", True)
-    jax.config.update("jax_enable_compilation_cache", False)
+    configure_jax()
     arguments = _arguments(argv)
-    if arguments.cache_dir is not None:
-        os.environ["GRADSOLVE_CACHE_DIR"] = str(arguments.cache_dir.resolve())
+    keep_kernels_in(arguments.cache_dir)
     clock = Clock(arguments.budget_seconds)
     report = _report.start("stiff", argv, arguments)
     report["compile_threads"] = arguments.compile_threads

@@ -6,7 +6,6 @@ error of the forward solve, and of recording with adjoint.
 
 import argparse
 import dataclasses
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ import jax
 import numpy as np
 from _ensemble import Ensemble
 from _problems import PROBLEMS
+from _setup import configure_jax, keep_kernels_in
 from _stiff_problems import STIFF
 from _timing import Timing, alternate, timed
 
@@ -158,12 +158,9 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str]) -> int:
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    jax.config.update("jax_enable_x64", True)
-    jax.config.update("jax_enable_compilation_cache", False)
+    configure_jax()
     arguments = _arguments(argv)
-    if arguments.cache_dir is not None:
-        os.environ["GRADSOLVE_CACHE_DIR"] = str(arguments.cache_dir.resolve())
+    keep_kernels_in(arguments.cache_dir)
     report = _report.start("work_precision", argv, arguments)
     del report["cells"]
     report.update(n=arguments.n, curves=[])

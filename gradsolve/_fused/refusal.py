@@ -20,10 +20,10 @@ _MAX_LEAVES = 112
 
 
 # `Auto` leaves larger fields to plain JAX: 2500 operations written out (a network whose products
-# were not loops yet) took minutes to compile, and 91 ms where plain JAX took 40 ms, on a busy 2-core
-# CPU with 128 trajectories. Lorenz-96 with 128 states has four operations per state and gains, and
-# so does a network 4-32-32-4, whose matrix products are loops and count as what goes in and out of
-# them. Nothing in between has been measured.
+# were not loops yet) took minutes to compile, and 91 ms where plain JAX took 40 ms, on a busy
+# 2-core CPU with 128 trajectories. Lorenz-96 with 128 states has four operations per state and
+# gains, and so does a network 4-32-32-4, whose matrix products are loops and count as what goes in
+# and out of them. Nothing in between has been measured.
 _WORTHWHILE_OPERATIONS = 1500
 
 
