@@ -8,6 +8,7 @@ from ._backends import XLA as XLA
 from ._backends import Auto as Auto
 from ._backends import BackendReport as BackendReport
 from ._backends import HostCPU as HostCPU
+from ._consistent_state import consistent_state as consistent_state
 from ._controllers import ConstantStep as ConstantStep
 from ._controllers import PIDController as PIDController
 from ._controllers import StepTo as StepTo

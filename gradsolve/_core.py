@@ -21,7 +21,8 @@ from ._ensemble.field import FieldJaxpr
 from ._ensemble.layout import StateLayout
 from ._ensemble.program import Program
 from ._in_axes import Axes, lane_last, one_lane_shape
-from ._integrators import AbstractIntegrator
+from ._integrators import AbstractIntegrator, AbstractRosenbrock
+from ._mass_matrix import mass_matrix
 from ._mesh import Mesh
 from ._results import RESULTS
 
@@ -96,7 +97,13 @@ def _field(
     y_struct = jax.ShapeDtypeStruct((layout.dim,), layout.dtype)
     closed = jax.make_jaxpr(flat_field)(structs, t_struct, y_struct)
     captured = [jnp.asarray(const) for const in closed.consts]
-    field = FieldJaxpr(closed.jaxpr, len(arrays), integrator.evaluations)
+    mass = mass_matrix(system, request.axes.system, layout)
+    if mass is not None and not isinstance(integrator, AbstractRosenbrock):
+        raise ValueError(
+            f"`{type(integrator).__name__}` solves dy/dt = f(t, y), and `{type(system).__name__}`"
+            " has a mass matrix. Use a Rosenbrock method, such as `integrator=gradsolve.Rodas5P()`."
+        )
+    field = FieldJaxpr(closed.jaxpr, len(arrays), integrator.evaluations, mass)
     lane_leaves = [lane_last(leaf, axis) for leaf, axis in zip(arrays, axes, strict=True)]
     is_lane = [axis is not None for axis in axes]
     names = [jtu.keystr(path) for path, leaf in named_leaves if eqx.is_array(leaf)]

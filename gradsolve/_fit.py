@@ -27,7 +27,7 @@ from ._solve import (
     _DEFAULT_ADJOINT,
     _DEFAULT_BACKEND,
     _DEFAULT_CONTROLLER,
-    _DEFAULT_INTEGRATOR,
+    default_integrator,
     solve,
 )
 from ._system import ODESystem
@@ -99,7 +99,7 @@ def fit(
     in_axes: InAxes | None = None,
     progress: bool = True,
     callback: Callable[[int, float, System], Any] | None = None,
-    integrator: AbstractIntegrator = _DEFAULT_INTEGRATOR,
+    integrator: AbstractIntegrator | None = None,
     controller: AbstractController = _DEFAULT_CONTROLLER,
     dt0: Float[ArrayLike, "..."] | None = None,
     max_steps: int = 4096,
@@ -173,6 +173,7 @@ def fit(
     # A first solve checks the rest of the input, by value too, and says how many steps to expect.
     state = y0(system) if callable(y0) else y0
     times = {"t0": t0, "t1": t1, "ts": ts, "dt0": dt0}
+    integrator = default_integrator(system) if integrator is None else integrator
     choices: dict[str, Any] = {
         "controller": controller,
         "integrator": integrator,

@@ -18,7 +18,7 @@ from ._fused.refusal import refusal
 from ._fused.unit import AdjointChoices, Unit, adjoint_unit, record_unit, replay_unit
 from ._in_axes import InAxes
 from ._integrators import AbstractIntegrator
-from ._solve import _DEFAULT_ADJOINT, _DEFAULT_CONTROLLER, _DEFAULT_INTEGRATOR, prepare
+from ._solve import _DEFAULT_ADJOINT, _DEFAULT_CONTROLLER, default_integrator, prepare
 from ._solve_checks import check_choices
 from ._system import ODESystem
 from ._trajectory import names_in_wrt
@@ -34,7 +34,7 @@ def kernel_source(
     *,
     job: Literal["record", "replay", "adjoint"] = "record",
     ts: Float[ArrayLike, "*lanes_and_times"] | None = None,
-    integrator: AbstractIntegrator = _DEFAULT_INTEGRATOR,
+    integrator: AbstractIntegrator | None = None,
     controller: AbstractController = _DEFAULT_CONTROLLER,
     dt0: Float[ArrayLike, "*#lanes"] | None = None,
     in_axes: InAxes | None = None,
@@ -75,6 +75,7 @@ def kernel_source(
             f"kernels are generated, got {backend!r}."
         )
     names = names_in_wrt(wrt, ts is not None or job != "adjoint")
+    integrator = default_integrator(system) if integrator is None else integrator
     check_choices(integrator, controller, adjoint, backend, dt0, max_steps=1)
     arguments = {
         "system": system,

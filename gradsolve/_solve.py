@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 
 from ._adjoint import DiscreteAdjoint
+from ._algebraic import check_consistent
 from ._arguments import SolveArrays, solve_arrays
 from ._backends import AbstractBackend, AbstractRunner, Auto
 from ._capacity import solve_growing
@@ -18,12 +19,12 @@ from ._core import Arguments, Request, SolveOutput, run_solve
 from ._custom_types import Array, ArrayLike, Float, PyTree, validates_input
 from ._ensemble.layout import StateLayout
 from ._in_axes import InAxes, resolve_axes
-from ._integrators import AbstractIntegrator, FromDiffrax, Tsit5
+from ._integrators import AbstractIntegrator, FromDiffrax, Rodas5P, Tsit5
+from ._mass_matrix import defines_mass_matrix, mass_matrix
 from ._solve_checks import check_choices, check_first_step, check_step_to, raise_if_failed
 from ._system import ODESystem
 from ._trajectory import Stats, Trajectory
 
-_DEFAULT_INTEGRATOR = Tsit5()
 _DEFAULT_CONTROLLER = PIDController(rtol=1e-6, atol=1e-9)
 _DEFAULT_ADJOINT = DiscreteAdjoint()
 _DEFAULT_BACKEND = Auto()
@@ -37,7 +38,7 @@ def solve(
     t0: Float[ArrayLike, "*#lanes"],
     t1: Float[ArrayLike, "*#lanes"],
     ts: Float[ArrayLike, "*lanes_and_times"] | None = None,
-    integrator: AbstractIntegrator = _DEFAULT_INTEGRATOR,
+    integrator: AbstractIntegrator | None = None,
     controller: AbstractController = _DEFAULT_CONTROLLER,
     dt0: Float[ArrayLike, "*#lanes"] | None = None,
     in_axes: InAxes | None = None,
@@ -64,7 +65,8 @@ def solve(
     - `ts`: output times in `[t0, t1]`, sorted from `t0` to `t1`; `None` for the state at `t1` only.
         Rows of ragged output times are padded by `inf`; padded rows of `ys` are nan and carry no
         gradient.
-    - `integrator`: the method of one step.
+    - `integrator`: the method of one step; `None` is `Tsit5()`, or `Rodas5P()` for a system that
+        defines a `mass_matrix`. Nothing finds out whether a system is stiff.
     - `controller`: chooses the steps.
     - `dt0`: length of the first step (positive, in units of `t`), for an adaptive controller;
         `None` estimates it from the vector field.
@@ -86,6 +88,7 @@ def solve(
     `ValueError` for wrong input, naming the value and the remedy; `SolveError` for failed
     trajectories.
     """
+    integrator = default_integrator(system) if integrator is None else integrator
     check_choices(integrator, controller, adjoint, backend, dt0, max_steps)
     if t1 is None or t0 is None:
         raise ValueError("`t0` and `t1` must both be given: the start and the end of the solve.")
@@ -104,6 +107,9 @@ def solve(
     check_first_step(arrays.dt0)
     check_step_to(arrays.controller, arrays.t0, arrays.t1)
 
+    mass = mass_matrix(system, axes.system, layout)
+    if mass is not None and throw:
+        check_consistent(mass, system, y0, arrays, layout, lanes)
     if isinstance(integrator, FromDiffrax):
         per_lane = any(axis is not None for axis in axes.controller)
         integrator = integrator.with_tolerances(arrays.controller, per_lane)
@@ -141,6 +147,11 @@ def solve(
     if throw and is_concrete(out) and out.summary[2]:
         raise_if_failed(trajectory, out.status)
     return trajectory
+
+
+def default_integrator(system: PyTree) -> AbstractIntegrator:
+    """What `integrator=None` means."""
+    return Rodas5P() if defines_mass_matrix(system) else Tsit5()
 
 
 class Prepared(NamedTuple):

@@ -111,6 +111,17 @@ class ODESystem(eqx.Module, metaclass=_ConvertingMeta):
         `dy/dt`, with the structure, shapes and dtype of `y`, in units of `y` per unit of `t`.
         """
 
+    @property
+    def mass_matrix(self) -> Any:
+        """The constant matrix `M` of `M dy/dt = vector_field(t, y)`; `None` for the identity.
+
+        Define it as a property, or as an attribute of the class: an array of shape `(dim, dim)`,
+        where `dim` counts the numbers of the state in the order of its leaves. It may be singular
+        (a differential-algebraic system, of index 1), and must not depend on parameters.
+        Rosenbrock methods take it.
+        """
+        return None
+
 
 def is_parameter(leaf: Any) -> bool:
     """Whether a leaf of a system is a parameter, that is a floating-point array."""

@@ -63,6 +63,11 @@ class Trajectory(eqx.Module):
     _adjoint: DiscreteAdjoint = eqx.field(static=True)
 
     @property
+    def integrator(self) -> AbstractIntegrator:
+        """The method that was used."""
+        return self._integrator
+
+    @property
     def succeeded(self) -> Bool[Array, "*lanes"]:
         """Whether each trajectory reached `t1`."""
         return self.result == RESULTS.successful

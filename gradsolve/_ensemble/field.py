@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 
 from .._custom_types import Array, LaneMatrix, LaneState, LaneTime, Leaf
@@ -33,11 +34,14 @@ class FieldJaxpr:
 
     Its constants (arrays that the field closes over) are passed in explicitly: the leaves of the
     field are the parameters followed by the constants. `evaluations` is the number of times that a
-    step evaluates the field.
+    step evaluates the field. `mass` is the matrix that multiplies `dy/dt`, `None` for the identity.
     """
 
-    def __init__(self, jaxpr: Jaxpr, num_parameters: int, evaluations: int) -> None:
+    def __init__(
+        self, jaxpr: Jaxpr, num_parameters: int, evaluations: int, mass: np.ndarray | None
+    ) -> None:
         self.jaxpr = jaxpr
+        self.mass = mass
         self._max_operations = MAX_OPERATIONS // evaluations
         self.num_parameters = num_parameters
         self.dim = struct(jaxpr.invars[-1]).shape[0]
@@ -89,6 +93,7 @@ class EnsembleField:
         direction: LaneTime,
     ) -> None:
         self._field = field
+        self.mass = field.mass
         self.leaves = list(leaves)
         self.is_lane = tuple(is_lane)
         self.direction = direction

@@ -21,7 +21,7 @@ def print_tableau(tableau: ButcherTableau, dtype: np.dtype, adaptive: bool) -> s
     lines = [
         "struct Tableau {",
         f"  static constexpr int stages = {stages}, extra = {extra}, degree = {dense.degree};",
-        f"  static constexpr bool fsal = {_flag(tableau.fsal)}, adaptive = {_flag(adaptive)};",
+        f"  static constexpr bool fsal = {flag(tableau.fsal)}, adaptive = {flag(adaptive)};",
         *_table(f"c[{size}]", [(*tableau.c, *dense.extra_c)], dtype),
         *_table(f"a[{size}][{size}]", rows, dtype),
         *_table(f"b[{stages}]", [tableau.b], dtype),
@@ -39,8 +39,8 @@ def print_rosenbrock_tableau(tableau: RosenbrockTableau, dtype: np.dtype, adapti
     lines = [
         "struct Tableau {",
         f"  static constexpr int stages = {stages}, extra = 0, degree = {dense.degree};",
-        f"  static constexpr bool fsal = false, adaptive = {_flag(adaptive)};",
-        f"  static constexpr Scalar inverse_gamma = {_number(1 / tableau.gamma, dtype)};",
+        f"  static constexpr bool fsal = false, adaptive = {flag(adaptive)};",
+        f"  static constexpr Scalar inverse_gamma = {number(1 / tableau.gamma, dtype)};",
         *_table(f"c[{stages}]", [tableau.c], dtype),
         *_table(f"d[{stages}]", [tableau.d], dtype),
         *_table(f"a[{stages}][{stages}]", full(tableau.a), dtype),
@@ -53,19 +53,20 @@ def print_rosenbrock_tableau(tableau: RosenbrockTableau, dtype: np.dtype, adapti
     return "\n".join(lines) + "\n"
 
 
-def _flag(value: bool) -> str:
+def flag(value: bool) -> str:
+    """A constant of C++."""
     return "true" if value else "false"
 
 
 def _table(name: str, rows: Sequence[Sequence[Fraction]], dtype: np.dtype) -> list[str]:
-    printed = [", ".join(_number(entry, dtype) for entry in row) for row in rows]
+    printed = [", ".join(number(entry, dtype) for entry in row) for row in rows]
     if name.count("[") == 1:
         return [f"  static constexpr Scalar {name} = {{{printed[0]}}};"]
     body = [f"      {{{row}}}," for row in printed]
     return [f"  static constexpr Scalar {name} = {{", *body, "  };"]
 
 
-def _number(value: Fraction, dtype: np.dtype) -> str:
-    # The shortest decimals that read back as the same number.
+def number(value: Fraction | float, dtype: np.dtype) -> str:
+    """The shortest decimals that read back as the same number."""
     digits = np.format_float_positional(dtype.type(float(value)), unique=True, trim="0")
     return f"{digits}f" if dtype.itemsize == 4 else digits

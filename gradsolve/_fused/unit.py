@@ -21,7 +21,7 @@ from .functions import (
     lower_step_control,
     nonzero_entries,
 )
-from .tableau import print_rosenbrock_tableau, print_tableau
+from .tableau import flag, number, print_rosenbrock_tableau, print_tableau
 
 # A leaf of which at most this many entries are read lives in registers, as long as there are not
 # too many of those altogether; others are read where they are used.
@@ -171,6 +171,7 @@ class _Writer:
         self._adaptive = False
         self._dtype = np.dtype(program.dtype)
         self._dim = program.field_jaxpr.dim
+        self._mass_matrix = program.field_jaxpr.mass
         self._structs = structs
         self._names = _unique([identifier(name) for name in program.leaf_names])
         self._members: list[str] = []
@@ -233,17 +234,16 @@ class _Writer:
         """The derivatives of the field by the state and by time, if there are any."""
         for function in functions:
             rows = nonzero_entries(function)
-            table = ", ".join(
-                f"{{{', '.join(str(bool(flag)).lower() for flag in row)}}}" for row in rows
-            )
+            table = ", ".join(f"{{{', '.join(flag(bool(used)) for used in row)}}}" for row in rows)
             with_slope = len(function.outputs) > 1
             self._members += [
-                f"static constexpr bool with_slope = {str(with_slope).lower()};\n"
+                f"static constexpr bool with_slope = {flag(with_slope)};\n"
                 f"static constexpr bool depends[{self._dim}][{self._dim}] = {{{table}}};\n"
+                f"{self._mass()}"
             ]
             # Entries that are zero whatever the state are never read.
             sinks: list[list[Sink | None]] = [
-                [Sink("dfdy", i) if flag else None for i, flag in enumerate(rows.flat)]
+                [Sink("dfdy", i) if used else None for i, used in enumerate(rows.flat)]
             ]
             if with_slope:
                 sinks.append([Sink("dfdt", i) for i in range(self._dim)])
@@ -253,6 +253,18 @@ class _Writer:
                 function,
                 sinks,
             )
+
+    def _mass(self) -> str:
+        """The matrix that multiplies the time derivative; nothing for the identity."""
+        with_mass = f"static constexpr bool with_mass = {flag(self._mass_matrix is not None)};\n"
+        if self._mass_matrix is None:
+            return with_mass
+        rows = [
+            f"{{{', '.join(number(float(entry), self._dtype) for entry in row)}}}"
+            for row in self._mass_matrix
+        ]
+        size = f"[{self._dim}][{self._dim}]"
+        return f"{with_mass}static constexpr Scalar mass{size} = {{{', '.join(rows)}}};\n"
 
     def pull_jacobian(self, function: Function, with_time: bool) -> None:
         """Pulls cotangents of the field's derivatives back, as `pull` does those of the field."""
@@ -396,7 +408,7 @@ class _Writer:
             f"static constexpr int dim = {self._dim}, num_leaves = {num_leaves};",
             f"static constexpr int num_wanted = {self._num_wanted}, num_cotangents = {entries};",
             f"static constexpr int wanted_begin[{len(self._wanted_begin)}] = {{{begin}}};",
-            *[f"static constexpr bool {name} = {str(on).lower()};" for name, on in flags.items()],
+            *[f"static constexpr bool {name} = {flag(on)};" for name, on in flags.items()],
         ]
         stages = self._tableau.stages + len(self._tableau.dense.extra_a)
         text = "\n".join(

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax.numpy as jnp
+import numpy as np
 
 from .._custom_types import LaneMatrix, LaneState, LaneTime, Leaf
 from .._ensemble.field import EnsembleField, Pullback, weighted_sum
@@ -33,6 +34,7 @@ def _run_stages(
     evaluate: Callable[[LaneTime, LaneState], LaneState],
     factors: Factors,
     slope: LaneState | None,
+    mass: np.ndarray | None,
     t0: LaneTime,
     t1: LaneTime,
     y0: LaneState,
@@ -41,7 +43,7 @@ def _run_stages(
 
     The published equations, for `k_i = u_i / h`:
 
-        (I / gamma - h J) k_i = f(t + c_i h, Y_i) + sum_j C_ij k_j + h d_i f_t,
+        (M / gamma - h J) k_i = f(t + c_i h, Y_i) + M sum_j C_ij k_j + h d_i f_t,
 
     where no division by `h` is left: a step of length zero is the identity.
     """
@@ -56,28 +58,45 @@ def _run_stages(
             value = evaluate(stage_time(tableau.c[i], t0, t1), argument)
         values.append(value)
         right = value
-        for weight, stage in zip(floats(tableau.C[i]), k, strict=True):
-            if weight != 0:
-                right = right + weight * stage
+        if mass is None:
+            for weight, stage in zip(floats(tableau.C[i]), k, strict=True):
+                if weight != 0:
+                    right = right + weight * stage
+        else:
+            total = weighted_sum(floats(tableau.C[i]), k)
+            if total is not None:
+                right = right + _multiply(mass, total)
         if slope is not None and tableau.d[i] != 0:
             right = right + (h * float(tableau.d[i])) * slope
         k.append(factors.solve(right))
     return k
 
 
-def _matrix(tableau: RosenbrockTableau, h: LaneTime, jacobian: LaneMatrix) -> LaneMatrix:
-    """`I / gamma - h J`."""
-    diagonal = float(1 / tableau.gamma) * jnp.eye(jacobian.shape[0], dtype=jacobian.dtype)
-    return diagonal[..., None] - h * jacobian
+def _matrix(
+    tableau: RosenbrockTableau, h: LaneTime, jacobian: LaneMatrix, mass: np.ndarray | None
+) -> LaneMatrix:
+    """`M / gamma - h J`; the mass matrix is the identity in a step of length zero.
+
+    Such a step pads the mesh of a lane that has finished. It is the identity, and must have a
+    solution also where `M` is singular.
+    """
+    identity = jnp.eye(jacobian.shape[0], dtype=jacobian.dtype)[..., None]
+    matrix = identity if mass is None else jnp.where(h == 0, identity, mass[..., None])
+    return float(1 / tableau.gamma) * matrix - h * jacobian
+
+
+def _multiply(matrix: np.ndarray, x: LaneState) -> LaneState:
+    return jnp.einsum("ij,jl->il", matrix, x, precision="highest")
 
 
 class AbstractRosenbrock(AbstractIntegrator):
     r"""A Rosenbrock method, given by its tableau; for stiff systems.
 
     With $J = \partial f/\partial y$ and $f_t = \partial f/\partial t$ at the start of the step,
-    both by JAX, and one LU decomposition per step,
+    both by JAX, the mass matrix $M$ of the system (the identity, if it defines none), and one LU
+    decomposition per step,
 
-    $$\Big(\frac{I}{\gamma} - h J\Big) k_i = f(t + c_i h, Y_i) + \sum_{j<i} C_{ij} k_j
+    $$\Big(\frac{M}{\gamma} - h J\Big) k_i = f(t + c_i h, Y_i) + M \sum_{j<i} C_{ij} k_j
     + h\, d_i f_t, \qquad Y_i = y + h \sum_{j<i} a_{ij} k_j, \qquad
     y_1 = y + h \sum_i m_i k_i.$$
 
@@ -111,8 +130,8 @@ class AbstractRosenbrock(AbstractIntegrator):
         tableau = self.tableau
         h = t1 - t0
         jacobian, slope = field.jacobian(t0, y0)
-        factors = factorise(_matrix(tableau, h, jacobian))
-        k = _run_stages(tableau, field, factors, slope, t0, t1, y0)
+        factors = factorise(_matrix(tableau, h, jacobian, field.mass))
+        k = _run_stages(tableau, field, factors, slope, field.mass, t0, t1, y0)
         y1 = advance(y0, h, floats(tableau.m), k)
         error = advance(jnp.zeros_like(y0), h, floats(tableau.m_error), k)
         return Step(y1, error, None, DenseStages(y0, tuple(k)), factors.solved)
@@ -156,11 +175,11 @@ class _TransposedRosenbrock(TransposedStages):
     r"""The adjoint of a Rosenbrock step and of its dense output.
 
     Given the cotangent $\lambda$ of $y_1$ and cotangents $c_m$ of the outputs
-    $y(\theta_m) = y + h \sum_i b_i(\theta_m) k_i$ inside the step, with $W = I / \gamma - h J$, for
+    $y(\theta_m) = y + h \sum_i b_i(\theta_m) k_i$ inside the step, with $W = M / \gamma - h J$, for
     $i = s, \ldots, 1$:
 
     $$\bar k_i = h \Big(m_i \lambda + \sum_m b_i(\theta_m) c_m + \sum_{j>i} a_{ji} w_j\Big)
-    + \sum_{j>i} C_{ji} v_j, \qquad v_i = W^{-T} \bar k_i, \qquad
+    + M^T \sum_{j>i} C_{ji} v_j, \qquad v_i = W^{-T} \bar k_i, \qquad
     w_i, \bar\theta \mathrel{+}= \partial f(t + c_i h, Y_i)^T v_i$$
 
     and then $\bar y = \lambda + \sum_m c_m + \sum_i w_i$. The matrix and the slope depend on
@@ -203,8 +222,9 @@ class _TransposedRosenbrock(TransposedStages):
         (self._jacobian, self._slope), self._pull_jacobian = field.linearise_jacobian(
             wanted, want_time, t0, y0
         )
-        self._factors = factorise(_matrix(tableau, h, self._jacobian))
-        self._k = _run_stages(tableau, evaluate, self._factors, self._slope, t0, t1, y0)
+        self._mass = field.mass
+        self._factors = factorise(_matrix(tableau, h, self._jacobian, self._mass))
+        self._k = _run_stages(tableau, evaluate, self._factors, self._slope, self._mass, t0, t1, y0)
         y1 = advance(y0, h, floats(tableau.m), self._k)
         self.step = Step(y1, None, None, DenseStages(y0, tuple(self._k)), self._factors.solved)
         self._zero_leaves = [jnp.zeros_like(field.leaves[index]) for index in wanted]
@@ -256,9 +276,10 @@ class _TransposedRosenbrock(TransposedStages):
                     ct_h = ct_h + dot(v, moved)
                 if self._slope is not None and tableau.d[i] != 0:
                     ct_slope = add(ct_slope, (h * float(tableau.d[i])) * v)
+                of_sum = v if self._mass is None else _multiply(self._mass.T, v)
                 for j, weight in enumerate(floats(tableau.C[i])):
                     if weight != 0:
-                        ct_k[j] = add(ct_k[j], weight * v)
+                        ct_k[j] = add(ct_k[j], weight * of_sum)
             of_value = ct_values[i]
             if same != i or of_value is None:
                 continue

@@ -1,11 +1,12 @@
 // Rosenbrock methods: one stage loop for every tableau, and its adjoint.
 //
-//   (I / gamma - h J) k_i = f(t + c_i h, Y_i) + sum_{j<i} C_ij k_j + h d_i f_t,
+//   (M / gamma - h J) k_i = f(t + c_i h, Y_i) + M sum_{j<i} C_ij k_j + h d_i f_t,
 //   Y_i = y + h sum_{j<i} a_ij k_j,  y1 = y + h sum_i b_i k_i,
 //
-// with J = df/dy and f_t = df/dt at the start of the step. These are the published equations for
-// u_i = h k_i, so that no division by h is left. A problem P supplies, beside the field and its
-// pullback, its derivatives and theirs: `jacobian` and `pull_jacobian`.
+// with J = df/dy and f_t = df/dt at the start of the step, and the mass matrix M of M y' = f. These
+// are the published equations for u_i = h k_i, so that no division by h is left. A problem P
+// supplies, beside the field and its pullback, its derivatives and theirs: `jacobian` and
+// `pull_jacobian`.
 
 #pragma once
 
@@ -24,8 +25,16 @@ struct Rosenbrock : Stages<P> {
   static constexpr int stages = T::stages;
   static constexpr int all_stages = T::stages + T::extra;
 
+  static constexpr Scalar mass(int i, int j) {
+    if constexpr (P::with_mass) {
+      return P::mass[i][j];
+    } else {
+      return i == j;
+    }
+  }
+
   struct Pattern {
-    static constexpr bool entry(int i, int j) { return P::depends[i][j]; }
+    static constexpr bool entry(int i, int j) { return P::depends[i][j] || mass(i, j) != 0; }
   };
   using LinearSystem = Factors<dim, Pattern>;
 
@@ -51,8 +60,8 @@ struct Rosenbrock : Stages<P> {
   GS_FN static void decompose(Real h, const Real (*jacobian)[dim], LinearSystem& factors) {
     for_each<dim>([&](auto i) GS_LAMBDA {
       for_each<dim>([&](auto j) GS_LAMBDA {
-        const Real diagonal = i == j ? Real(T::inverse_gamma) : Real(0);
-        factors.lu[i][j] = P::depends[i][j] ? fma(-h, jacobian[i][j], diagonal) : diagonal;
+        const Real constant = Real(T::inverse_gamma * mass(i, j));
+        factors.lu[i][j] = P::depends[i][j] ? fma(-h, jacobian[i][j], constant) : constant;
       });
     });
     factors.factorise();
@@ -71,12 +80,19 @@ struct Rosenbrock : Stages<P> {
         Base::template stage_argument<I>(y, h, k, at);
         P::field(p, Base::template stage_time<I>(t0, t1), at, value);
       }
+      [[maybe_unused]] Real moved[dim];
+      if constexpr (P::with_mass) {
+        Real sum[dim];
+        for_each<dim>([&](auto c) GS_LAMBDA { sum[c] = earlier<I>(k, c, Real(0)); });
+        times_mass(sum, moved);
+      }
       for_each<dim>([&](auto c) GS_LAMBDA {
         Real right = value[c];
-        static_for<I>([&](auto j) GS_LAMBDA {
-          constexpr Scalar weight = T::C[I][decltype(j)::value];
-          if constexpr (weight != 0) right = fma(Real(weight), k[j][c], right);
-        });
+        if constexpr (P::with_mass) {
+          right = right + moved[c];
+        } else {
+          right = earlier<I>(k, c, right);
+        }
         constexpr Scalar d = T::d[I];
         if constexpr (P::with_slope && d != 0) right = fma(h * Real(d), slope[c], right);
         k[I][c] = right;
@@ -104,9 +120,10 @@ struct Rosenbrock : Stages<P> {
   // ---- The adjoint -----------------------------------------------------------------------------
   //
   // Given the cotangent lambda of y1 and cotangents c_m of the outputs y(theta_m), with
-  // W = I / gamma - h J, for i from s down to 1:
+  // W = M / gamma - h J, for i from s down to 1:
   //
-  //   kbar_i = h (b_i lambda + sum_m b_i(theta_m) c_m + sum_{j>i} a_ji w_j) + sum_{j>i} C_ji v_j,
+  //   kbar_i = h (b_i lambda + sum_m b_i(theta_m) c_m + sum_{j>i} a_ji w_j)
+  //            + M^T sum_{j>i} C_ji v_j,
   //   v_i = W^-T kbar_i,
   //   w_i, thetabar += (df/dy, df/dtheta)(t + c_i h, Y_i)^T v_i,
   //
@@ -144,7 +161,7 @@ struct Rosenbrock : Stages<P> {
                              Real* ct_p) {
     const Real h = t1 - t0;
     const Real(*const k)[dim] = step.k;
-    Real reached[stages][dim];  // h sum_{j>i} a_ji w_j + sum_{j>i} C_ji v_j, as far as it is known
+    Real reached[stages][dim];  // h sum_{j>i} a_ji w_j + M^T sum_{j>i} C_ji v_j, so far
     Real ct_jacobian[dim][dim], ct_slope[dim], shared[dim], of_stages[dim];
     Real ct_h(0), ct_start(0), ct_end(0);
     for_each<dim>([&](auto i) GS_LAMBDA {
@@ -175,11 +192,18 @@ struct Rosenbrock : Stages<P> {
         v[c] = fma(h, sum, reached[I][c]);
       });
       step.factors.solve_transposed(v);
+      Real of_sum[dim];
+      if constexpr (P::with_mass) {
+        times_transposed_mass(v, of_sum);
+      } else {
+        for_each<dim>([&](auto c) GS_LAMBDA { of_sum[c] = v[c]; });
+      }
       static_for<I>([&](auto j) GS_LAMBDA {
         constexpr Scalar weight = T::C[I][decltype(j)::value];
         if constexpr (weight != 0) {
-          for_each<dim>([&](auto c)
-                            GS_LAMBDA { reached[j][c] = fma(Real(weight), v[c], reached[j][c]); });
+          for_each<dim>([&](auto c) GS_LAMBDA {
+            reached[j][c] = fma(Real(weight), of_sum[c], reached[j][c]);
+          });
         }
       });
       for_each<dim>([&](auto r) GS_LAMBDA {
@@ -237,6 +261,33 @@ struct Rosenbrock : Stages<P> {
   }
 
  private:
+  // start + sum_{j<I} C_Ij k_j.
+  template <int I>
+  GS_FN static Real earlier(const Real (*k)[dim], int c, Real start) {
+    static_for<I>([&](auto j) GS_LAMBDA {
+      constexpr Scalar weight = T::C[I][decltype(j)::value];
+      if constexpr (weight != 0) start = fma(Real(weight), k[j][c], start);
+    });
+    return start;
+  }
+
+  GS_FN static void times_mass(const Real* x, Real* out) {
+    for_each<dim>([&](auto i) GS_LAMBDA {
+      out[i] = Real(0);
+      for_each<dim>([&](auto j) GS_LAMBDA {
+        if (mass(i, j) != 0) out[i] = fma(Real(mass(i, j)), x[j], out[i]);
+      });
+    });
+  }
+  GS_FN static void times_transposed_mass(const Real* x, Real* out) {
+    for_each<dim>([&](auto j) GS_LAMBDA {
+      out[j] = Real(0);
+      for_each<dim>([&](auto i) GS_LAMBDA {
+        if (mass(i, j) != 0) out[j] = fma(Real(mass(i, j)), x[i], out[j]);
+      });
+    });
+  }
+
   GS_FN static Real along(const Real* a, const Real* b) {
     Real out(0);
     for_each<dim>([&](auto c) GS_LAMBDA { out = fma(a[c], b[c], out); });
