@@ -183,7 +183,7 @@ def count_launches(function, *args) -> int:
     def count(jaxpr) -> int:
         total = 0
         for eqn in jaxpr.eqns:
-            total += eqn.primitive.name == "buffer_callback"
+            total += eqn.primitive.name in ("ffi_call", "buffer_callback")
             assert eqn.primitive.name not in ("while", "scan"), "a loop of plain JAX"
             total += sum(count(sub) for sub in jaxprs_in_params(eqn.params))
         return total

@@ -107,6 +107,9 @@ class _NotLoaded(host.HostKernel):
     def __init__(self, *_):
         pass
 
+    def handler(self, lanes, reduce):
+        return None
+
 
 @pytest.fixture
 def compiled(monkeypatch):
@@ -119,6 +122,9 @@ def compiled(monkeypatch):
 
     monkeypatch.setattr(host, "build_host_library", keep)
     monkeypatch.setattr(host, "HostKernel", _NotLoaded)
+    monkeypatch.setattr(host, "host_compiler", lambda: None)
+    monkeypatch.setattr(host, "launcher", lambda compiler: None)
+    monkeypatch.setattr(cuda, "launcher_for_gpu", lambda: "Nothing is launched.")
     monkeypatch.setattr(gs.HostCPU, "unavailable", lambda self, question: None)
     monkeypatch.setattr(cuda, "build_cubin", keep)
     monkeypatch.setattr(gs.CUDA, "unavailable", lambda self, question: None)

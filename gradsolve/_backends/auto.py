@@ -30,6 +30,5 @@ class Auto(AbstractBackend):
         if problem is not None:
             return XLA(), BackendReport("Auto", "XLA", problem)
         where = "a CPU" if name == "HostCPU" else "an NVIDIA GPU"
-        return runner, BackendReport(
-            "Auto", name, f"The arrays are on {where} and the vector field can be lowered to C++."
-        )
+        reason = f"The arrays are on {where} and the vector field can be lowered to C++."
+        return runner, BackendReport("Auto", name, f"{reason} {runner.remark()}".rstrip())

@@ -4,7 +4,7 @@ import importlib.util
 
 import jax
 
-from .._fused.cuda import CudaKernel, architecture_of, block_size, cuda_kernel
+from .._fused.cuda import CudaKernel, architecture_of, block_size, cuda_kernel, launcher_for_gpu
 from .._fused.runner import AbstractFusedRunner
 from .._fused.unit import Unit
 from ._base import Question
@@ -26,6 +26,10 @@ class CUDA(AbstractFusedRunner):
                 "`gradsolve[cuda12]`, whichever CUDA your JAX is built for)."
             )
         return None
+
+    def remark(self) -> str:
+        launcher = launcher_for_gpu()
+        return launcher if isinstance(launcher, str) else ""
 
     def compile_unit(self, unit: Unit) -> CudaKernel:
         return cuda_kernel(unit, architecture_of(jax.devices("cuda")[0]))

@@ -8,4 +8,5 @@ from .host import HostCompiler as HostCompiler
 from .host import build_host_library as build_host_library
 from .host import host_compiler as host_compiler
 from .key import BuildKey as BuildKey
+from .launcher import build_launcher as build_launcher
 from .nvrtc import build_cubin as build_cubin

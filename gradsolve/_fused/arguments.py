@@ -38,6 +38,11 @@ class ArgumentList:
             self.output_slots.append(len(self.words))
         self.words.append(0)
 
+    def times(self, times: Any, lanes: int) -> None:
+        """Times that all trajectories share, or one per trajectory: as a leaf; `None` for none."""
+        self.read(times)
+        self.count(int(times is not None and times.shape[-1] == lanes))
+
     def leaves(self, leaves: Sequence[Any], is_lane: Sequence[bool]) -> None:
         """Leaves, each with a flag that says whether it has an entry per trajectory."""
         for leaf, lane in zip(leaves, is_lane, strict=True):
@@ -57,17 +62,10 @@ class ArgumentList:
             self.words += [0, 0]
 
 
-class Packer:
-    """Puts addresses into their places; made once per traced call, used in every launch."""
-
-    def __init__(self, arguments: ArgumentList) -> None:
-        self._words = tuple(arguments.words)
-        self._slots = (*arguments.output_slots, *arguments.input_slots)
-        self._pack = struct.Struct(f"={len(self._words)}q").pack
-
-    def __call__(self, addresses: Sequence[int]) -> bytes:
-        """The structure; addresses of the outputs come first."""
-        words = list(self._words)
-        for slot, address in zip(self._slots, addresses, strict=True):
-            words[slot] = address
-        return self._pack(*words)
+def pack(arguments: ArgumentList, addresses: Sequence[int]) -> bytes:
+    """The structure; addresses of the outputs come first."""
+    words = list(arguments.words)
+    slots = (*arguments.output_slots, *arguments.input_slots)
+    for slot, address in zip(slots, addresses, strict=True):
+        words[slot] = address
+    return struct.pack(f"={len(words)}q", *words)

@@ -2,13 +2,16 @@
 
 import ctypes
 import functools as ft
+import hashlib
 import importlib
 import threading
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
-from .._build import build_cubin
-from .launch import AbstractKernel
+from .._build import CompilationError, CompilerNotFoundError, build_cubin, host_compiler
+from .arguments import ArgumentList, pack
+from .launch import AbstractKernel, Handler
+from .launcher import ON_GPU, Launcher, launcher
 from .unit import Unit
 
 _MAX_BLOCK = 128
@@ -60,44 +63,71 @@ def _checked(result: tuple[Any, ...]) -> Any:
     return values[0] if len(values) == 1 else None
 
 
+def launcher_for_gpu() -> Launcher | str:
+    """The compiled handlers, or why there are none, as a sentence: then Python launches."""
+    try:
+        return launcher(host_compiler())
+    except CompilerNotFoundError:
+        return (
+            "Kernels are launched by Python, which takes longer, since no C++ compiler was found."
+        )
+    except CompilationError as error:
+        reason = str(error).splitlines()[0]
+        return f"Kernels are launched by Python, which takes longer: {reason}"
+
+
 class CudaKernel(AbstractKernel):
     """A kernel for one architecture; a `CUlibrary` serves every context of the process."""
-
-    repeatable: ClassVar[bool] = True
 
     def __init__(self, unit: Unit, architecture: str) -> None:
         # Not at the top of the file: gradsolve can be imported where there is no driver.
         self._driver = importlib.import_module("cuda.bindings.driver")
         self._cubin = build_cubin(cuda_source(unit), architecture)
+        self._name = hashlib.sha256(self._cubin).hexdigest()
         self._entries = unit.entries if unit.job == "adjoint" else 0
         self._lock = threading.Lock()
         self._functions: tuple[Any, ...] = ()
         self._contexts: dict[int, int] = {}
 
-    def addresses(self, outputs: Sequence[Any], inputs: Sequence[Any]) -> list[int]:
-        try:
-            return [buffer.__cuda_array_interface__["data"][0] for buffer in (*outputs, *inputs)]
-        except AttributeError as error:
-            raise RuntimeError(
-                "`CUDA()` can only work on arrays on an NVIDIA GPU. Move them with "
-                "`jax.device_put(..., jax.devices('cuda')[0])`, or use `HostCPU()`."
-            ) from error
+    def handler(self, lanes: int, reduce: bool) -> Handler | None:
+        launcher = launcher_for_gpu()
+        if isinstance(launcher, str):
+            return None
+        launcher.prepare_gpu()
+        launcher.add(self._name, [int(function) for function in self._load()])
+        threads = block_size(lanes)
+        numbers = {
+            "blocks": -(-lanes // threads),
+            "block_size": threads,
+            "reduce_blocks": self._entries if reduce else 0,
+            "reduce_block_size": _MAX_BLOCK,
+        }
+        return Handler(ON_GPU, self._name, numbers)
 
-    def launch(self, context: Any, arguments: bytes, lanes: int, reduce: bool) -> None:
+    def launch(
+        self,
+        context: Any,
+        arguments: ArgumentList,
+        buffers: Sequence[Any],
+        lanes: int,
+        reduce: bool,
+    ) -> None:
         driver = self._driver
         stream = context.stream
-        functions = self._functions or self._load()
+        functions = self._load()
+        words = pack(arguments, _addresses(buffers))
         # The launch goes to the context that is current, which must be the stream's.
         owner = self._contexts.get(stream)
         if owner is None:
-            owner = self._contexts[stream] = int(
-                _checked(driver.cuStreamGetCtx(driver.CUstream(stream)))
-            )
+            owner = int(_checked(driver.cuStreamGetCtx(driver.CUstream(stream))))
+            for function in functions:  # see `make_ready` in csrc/launch.cpp
+                _checked(driver.cuKernelGetFunction(driver.CUkernel(int(function))))
+            self._contexts[stream] = owner
         switch = int(_checked(driver.cuCtxGetCurrent())) != owner
         if switch:
             _checked(driver.cuCtxPushCurrent(driver.CUcontext(owner)))
         try:
-            self._launch(functions, stream, arguments, lanes, reduce)
+            self._launch(functions, stream, words, lanes, reduce)
         finally:
             if switch:
                 _checked(driver.cuCtxPopCurrent())
@@ -132,12 +162,18 @@ class CudaKernel(AbstractKernel):
                 library = _checked(driver.cuLibraryLoadData(self._cubin, [], [], 0, [], [], 0))
                 names = (b"gs_kernel", b"gs_reduce") if self._entries else (b"gs_kernel",)
                 kernels = [_checked(driver.cuLibraryGetKernel(library, name)) for name in names]
-                # Code is loaded into a context when it is first used. Asked for here, that does not
-                # happen while XLA records the launch.
-                for kernel in kernels:
-                    _checked(driver.cuKernelGetFunction(kernel))
                 self._functions = tuple(driver.CUfunction(int(kernel)) for kernel in kernels)
         return self._functions
+
+
+def _addresses(buffers: Sequence[Any]) -> list[int]:
+    try:
+        return [buffer.__cuda_array_interface__["data"][0] for buffer in buffers]
+    except AttributeError as error:
+        raise RuntimeError(
+            "`CUDA()` can only work on arrays on an NVIDIA GPU. Move them with "
+            "`jax.device_put(..., jax.devices('cuda')[0])`, or use `HostCPU()`."
+        ) from error
 
 
 @ft.lru_cache(maxsize=512)

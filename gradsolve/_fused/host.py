@@ -3,13 +3,10 @@
 import ctypes
 import functools as ft
 import os
-from collections.abc import Sequence
-from typing import Any, ClassVar
-
-import numpy as np
 
 from .._build import build_host_library, host_compiler
-from .launch import AbstractKernel
+from .launch import AbstractKernel, Handler
+from .launcher import ON_HOST, Launcher, launcher
 from .unit import Unit
 
 GROUP = 256
@@ -39,32 +36,22 @@ GS_EXPORT void gs_kernel(const void* arguments, int64_t threads) {{
 class HostKernel(AbstractKernel):
     """A kernel in a shared library."""
 
-    repeatable: ClassVar[bool] = False
-
-    def __init__(self, library: str, threads: int) -> None:
+    def __init__(self, library: str, launcher: Launcher, threads: int) -> None:
         self._library = ctypes.CDLL(library)  # kept: unloading it would take the code away
-        self._function = self._library.gs_kernel
-        self._function.argtypes = (ctypes.c_char_p, ctypes.c_int64)
-        self._function.restype = None
+        function = ctypes.cast(self._library.gs_kernel, ctypes.c_void_p).value
+        assert function is not None
+        launcher.add(library, [function])  # the file's name has the digest of its contents
+        self._name = library
         self._threads = threads
 
-    def addresses(self, outputs: Sequence[Any], inputs: Sequence[Any]) -> list[int]:
-        try:
-            arrays = [np.asarray(buffer) for buffer in (*outputs, *inputs)]
-        except Exception as error:
-            raise RuntimeError(
-                "`HostCPU()` can only work on arrays in the memory of the CPU. Move them with "
-                "`jax.device_put(..., jax.devices('cpu')[0])`, or use `CUDA()`."
-            ) from error
-        return [array.__array_interface__["data"][0] for array in arrays]
-
-    def launch(self, context: Any, arguments: bytes, lanes: int, reduce: bool) -> None:
-        del context, lanes, reduce
-        self._function(arguments, self._threads)  # ctypes lets other Python threads run meanwhile
+    def handler(self, lanes: int, reduce: bool) -> Handler:
+        del lanes, reduce
+        return Handler(ON_HOST, self._name, {"threads": self._threads})
 
 
 @ft.lru_cache(maxsize=512)
 def host_kernel(unit: Unit, threads: int) -> HostKernel:
     """Compiles a unit, or finds it compiled."""
     compiler = host_compiler()
-    return HostKernel(str(build_host_library(host_source(unit), compiler)), threads)
+    library = build_host_library(host_source(unit), compiler)
+    return HostKernel(str(library), launcher(compiler), threads)

@@ -1,35 +1,49 @@
 """Launching a kernel from inside a computation of JAX: the only file that knows how."""
 
 import abc
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from jax.experimental.buffer_callback import buffer_callback
 
 from .._custom_types import Array
-from .arguments import ArgumentList, Packer
+from .arguments import ArgumentList
+
+
+class Handler(NamedTuple):
+    """A compiled function that XLA calls to launch a kernel; see `csrc/launch.cpp`.
+
+    `target` is its name, `kernel` the name of the kernel, and `numbers` are what it takes beside
+    the kernel's arguments.
+    """
+
+    target: str
+    kernel: str
+    numbers: Mapping[str, int]
 
 
 class AbstractKernel(abc.ABC):
-    """Compiled code that can be launched.
-
-    `repeatable`: whether launching does nothing but put work on a stream. XLA may then record the
-    launch once, in a CUDA graph, and repeat the graph without calling Python again.
-    """
-
-    repeatable: ClassVar[bool]
+    """Compiled code that can be launched."""
 
     @abc.abstractmethod
-    def addresses(self, outputs: Sequence[Any], inputs: Sequence[Any]) -> list[int]:
-        """Where the buffers lie."""
-
-    @abc.abstractmethod
-    def launch(self, context: Any, arguments: bytes, lanes: int, reduce: bool) -> None:
-        """Runs the kernel, on the stream of the computation where there is one.
+    def handler(self, lanes: int, reduce: bool) -> Handler | None:
+        """What launches the kernel; `None` where only Python can, by `launch`.
 
         `reduce` says that an adjoint has cotangents which all trajectories share.
         """
+
+    def launch(
+        self,
+        context: Any,
+        arguments: ArgumentList,
+        buffers: Sequence[Any],
+        lanes: int,
+        reduce: bool,
+    ) -> None:
+        """Launches the kernel on the stream of a computation; outputs precede inputs."""
+        raise NotImplementedError
 
 
 def launch(
@@ -39,11 +53,22 @@ def launch(
 
     No array is copied, and nothing waits for a device.
     """
-    pack = Packer(arguments)
     structs = tuple(jax.ShapeDtypeStruct(like.shape, like.dtype) for like in arguments.outputs)
+    handler = kernel.handler(lanes, reduce)
+    if handler is not None:
+        call = jax.ffi.ffi_call(handler.target, structs)
+        results = call(
+            *arguments.inputs,
+            kernel=handler.kernel,
+            words=np.array(arguments.words, np.int64),
+            slots=np.array([*arguments.output_slots, *arguments.input_slots], np.int64),
+            **{name: np.int64(number) for name, number in handler.numbers.items()},
+        )
+        return list(results)
 
     def callback(context: Any, outputs: Sequence[Any], *inputs: Any) -> None:
-        kernel.launch(context, pack(kernel.addresses(outputs, inputs)), lanes, reduce)
+        kernel.launch(context, arguments, (*outputs, *inputs), lanes, reduce)
 
-    call = buffer_callback(callback, structs, command_buffer_compatible=kernel.repeatable)
+    # XLA may record the launch once, in a CUDA graph, and repeat the graph without calling Python.
+    call = buffer_callback(callback, structs, command_buffer_compatible=True)
     return list(call(*arguments.inputs))

@@ -20,12 +20,17 @@ class AbstractFusedRunner(AbstractRunner):
     def unavailable(self, question: Question) -> str | None:
         """Why kernels cannot be built or run here, as a sentence; `None` if they can."""
 
+    def remark(self) -> str:
+        """What a user should know about how kernels run here, as a sentence; mostly nothing."""
+        return ""
+
     def choose(self, question: Question) -> tuple[AbstractRunner, BackendReport]:
         name = type(self).__name__
         problem = self.unavailable(question) or refusal(name, question)
         if problem is not None:
             raise ValueError(problem)
-        return self, BackendReport(name, name, f"{name} was asked for.")
+        reason = f"{name} was asked for. {self.remark()}".rstrip()
+        return self, BackendReport(name, name, reason)
 
     @abc.abstractmethod
     def compile_unit(self, unit: Unit) -> AbstractKernel:
