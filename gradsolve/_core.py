@@ -118,6 +118,11 @@ def _lanes_of(leaf: Array, axis: int | None, lanes: int) -> Array:
     return jnp.broadcast_to(leaf[..., None], (*leaf.shape, lanes))
 
 
+def _shared_or_lanes(times: Array, axis: int | None) -> Array:
+    """Times with the ensemble axis last, which has the size one if all trajectories share them."""
+    return times[..., None] if axis is None else lane_last(times, axis)
+
+
 def _flat_state(request: Request, y0: PyTree) -> Array:
     layout, lanes = request.layout, request.lanes
     leaves = [
@@ -128,14 +133,13 @@ def _flat_state(request: Request, y0: PyTree) -> Array:
 
 
 def _map_inputs(request: Request, arguments: Arguments, field_leaves: list[Leaf]) -> MapInputs:
-    axes, lanes = request.axes, request.lanes
-    ts = None if arguments.ts is None else _lanes_of(arguments.ts, axes.ts[0], lanes)
+    axes = request.axes
     return MapInputs(
         field_leaves,
         _flat_state(request, arguments.y0),
-        _lanes_of(arguments.t0, axes.t0[0], lanes),
-        _lanes_of(arguments.t1, axes.t1[0], lanes),
-        ts,
+        _shared_or_lanes(arguments.t0, axes.t0[0]),
+        _shared_or_lanes(arguments.t1, axes.t1[0]),
+        None if arguments.ts is None else _shared_or_lanes(arguments.ts, axes.ts[0]),
     )
 
 
@@ -219,7 +223,7 @@ def run_solve(
     )
     inputs = _map_inputs(request, arguments, field_leaves)
     if dt0 is not None:
-        dt0 = _lanes_of(dt0, request.axes.dt0[0], request.lanes)
+        dt0 = _shared_or_lanes(dt0, request.axes.dt0[0])
         dt0 = eqxi.nondifferentiable(dt0, name="`dt0`")
     controller_leaves = eqxi.nondifferentiable(controller_leaves, name="`controller`")
     is_lane = (*field_is_lane, *controller_is_lane)

@@ -23,6 +23,8 @@ else:
 
 LaneTime: TypeAlias = Float[Array, " lanes"]
 """One time per trajectory."""
+SharedOrLaneTime: TypeAlias = Float[Array, "#lanes"]
+"""One time per trajectory, or one for all of them."""
 LaneState: TypeAlias = Float[Array, "dim lanes"]
 """One flat state per trajectory."""
 LaneMatrix: TypeAlias = Float[Array, "dim dim lanes"]
@@ -31,6 +33,7 @@ LaneFlag: TypeAlias = Bool[Array, " lanes"]
 LaneCount: TypeAlias = Int[Array, " lanes"]
 MeshTimes: TypeAlias = Float[Array, "rows lanes"]
 OutputTimes: TypeAlias = Float[Array, "times lanes"]
+SharedOrLaneTimes: TypeAlias = Float[Array, "times #lanes"]
 OutputStates: TypeAlias = Float[Array, "times dim lanes"]
 Leaf: TypeAlias = Shaped[Array, "..."]
 
@@ -55,6 +58,8 @@ __all__ = [
     "OutputTimes",
     "PyTree",
     "Shaped",
+    "SharedOrLaneTime",
+    "SharedOrLaneTimes",
     "Time",
     "validates_input",
 ]

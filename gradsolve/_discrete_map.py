@@ -16,11 +16,11 @@ from ._custom_types import (
     LaneCount,
     LaneFlag,
     LaneState,
-    LaneTime,
     Leaf,
     MeshTimes,
     OutputStates,
-    OutputTimes,
+    SharedOrLaneTime,
+    SharedOrLaneTimes,
 )
 from ._ensemble.program import Program
 from ._xla.adjoint import AdjointInputs, Wanted
@@ -33,9 +33,9 @@ class MapInputs(NamedTuple):
 
     field_leaves: list[Leaf]
     y0: LaneState
-    t0: LaneTime
-    t1: LaneTime
-    ts: OutputTimes | None
+    t0: SharedOrLaneTime
+    t1: SharedOrLaneTime
+    ts: SharedOrLaneTimes | None
 
 
 class Solved(NamedTuple):
@@ -65,7 +65,7 @@ def _record(
     backend: AbstractRunner,
     is_lane: tuple[bool, ...],
     controller_leaves: list[Leaf],
-    dt0: LaneTime | None,
+    dt0: SharedOrLaneTime | None,
     store_checkpoints: bool,
 ) -> tuple[Solved, Any]:
     leaves = [*inputs.field_leaves, *controller_leaves]
@@ -81,7 +81,7 @@ def solve_map(
     backend: AbstractRunner,
     is_lane: tuple[bool, ...],
     controller_leaves: list[Leaf],
-    dt0: LaneTime | None,
+    dt0: SharedOrLaneTime | None,
 ) -> Solved:
     """Solves adaptively; differentiable along the mesh that it records."""
     return _record(inputs, program, backend, is_lane, controller_leaves, dt0, False)[0]
@@ -95,7 +95,7 @@ def _solve_fwd(
     backend: AbstractRunner,
     is_lane: tuple[bool, ...],
     controller_leaves: list[Leaf],
-    dt0: LaneTime | None,
+    dt0: SharedOrLaneTime | None,
 ) -> tuple[Solved, _Recorded]:
     del perturbed
     inputs = _first_order(inputs)
@@ -113,7 +113,7 @@ def _solve_bwd(
     backend: AbstractRunner,
     is_lane: tuple[bool, ...],
     controller_leaves: list[Leaf],
-    dt0: LaneTime | None,
+    dt0: SharedOrLaneTime | None,
 ) -> MapInputs:
     del dt0
     return _pull_back(
@@ -218,4 +218,12 @@ def _pull_back(
     )
     cotangents, ct_leaves = backend.adjoint(program, wanted, is_lane, leaves, adjoint_inputs)
     # None for an input that is not differentiated.
-    return MapInputs._make((ct_leaves[: len(inputs.field_leaves)], *cotangents))
+    of_inputs = [_as_shared(ct, like) for ct, like in zip(cotangents, inputs[1:], strict=True)]
+    return MapInputs._make((ct_leaves[: len(inputs.field_leaves)], *of_inputs))
+
+
+def _as_shared(cotangent: Leaf | None, like: Leaf | None) -> Leaf | None:
+    """Sums the trajectories' cotangents of what they share."""
+    if cotangent is None or like is None or cotangent.shape == like.shape:
+        return cotangent
+    return cotangent.sum(-1, keepdims=True)

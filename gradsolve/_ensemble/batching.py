@@ -17,7 +17,8 @@ from .._custom_types import Leaf, PyTree
 Run = Callable[[tuple[bool, ...], list[Leaf], PyTree], tuple[PyTree, PyTree, list[Leaf | None]]]
 """`(is_lane, leaves, lanes) -> (lane_outputs, shared_outputs, leaf_outputs)`.
 
-`lanes` and `lane_outputs` have the ensemble as last axis. `leaves` have it where `is_lane` says so.
+`lanes` and `lane_outputs` have the ensemble as last axis; of `lanes` all but the first may have a
+last axis of size one instead, and are then shared. `leaves` have it where `is_lane` says so.
 `shared_outputs` do not depend on the lanes one by one (a count of rows). `leaf_outputs` belong to
 the leaves (their cotangents): with the ensemble axis for a lane leaf, already summed over the
 ensemble for a shared one, `None` where not asked for.
@@ -31,6 +32,13 @@ def _fold(leaf: Leaf, batched: bool, size: int) -> Leaf:
     else:
         leaf = jnp.broadcast_to(leaf[..., None, :], (*leaf.shape[:-1], size, leaf.shape[-1]))
     return leaf.reshape(*leaf.shape[:-2], size * leaf.shape[-1])
+
+
+def _fold_lanes(leaf: Leaf, batched: bool, size: int, lanes: int) -> Leaf:
+    """The same for what may be shared by the ensemble, which it stays if that is possible."""
+    if leaf.shape[-1] == lanes:
+        return _fold(leaf, batched, size)
+    return _fold(jnp.broadcast_to(leaf, (*leaf.shape[:-1], lanes)), True, size) if batched else leaf
 
 
 def _unfold(leaf: Leaf, size: int) -> Leaf:
@@ -75,7 +83,8 @@ def ensemble_call(
     def rule(axis_size: int, in_batched: Any, leaves: list[Leaf], lanes: PyTree) -> Any:
         leaves_batched, lanes_batched = in_batched
         n = num_lanes(lanes)
-        new_lanes = jtu.tree_map(lambda x, b: _fold(x, b, axis_size), lanes, lanes_batched)
+        fold = lambda leaf, batched: _fold_lanes(leaf, batched, axis_size, n)
+        new_lanes = jtu.tree_map(fold, lanes, lanes_batched)
         new_leaves = []
         new_is_lane = []
         for leaf, lane, batched in zip(leaves, is_lane, leaves_batched, strict=True):

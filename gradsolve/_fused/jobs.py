@@ -66,16 +66,17 @@ def record(
     arguments = ArgumentList()
     for count in (lanes, program.max_steps, capacity, outputs, every):
         arguments.count(count)
-    for array in (inputs.y0, inputs.t0, inputs.t1, inputs.ts, inputs.dt0):
-        arguments.read(array)
-    arguments.write(_array((dim, lanes), dtype))
+    arguments.read(inputs.y0.T)
+    for times in (inputs.t0, inputs.t1, inputs.ts, inputs.dt0):
+        arguments.times(times, lanes)
+    arguments.write(_array((lanes, dim), dtype))
     arguments.write(None if inputs.ts is None else _array((outputs, dim, lanes), dtype))
     arguments.write(_array((capacity + 1, lanes), dtype))
     for like in (counts, counts, counts, _array((lanes,), jnp.bool_), checkpoints):
         arguments.write(like)
     arguments.leaves(leaves, is_lane)
     results = iter(launch(compile_unit(unit), arguments, lanes))
-    y1 = next(results)
+    y1 = next(results).T
     ys = None if inputs.ts is None else next(results)
     times, accepted, rejected, status, unfinished = (next(results) for _ in range(5))
     saved = None if checkpoints is None else (next(results), None)
@@ -102,16 +103,17 @@ def replay(
     arguments = ArgumentList()
     for count in (lanes, outputs, every):
         arguments.count(count)
-    for array in (inputs.y0, inputs.t0, inputs.t1, inputs.ts, inputs.times):
+    arguments.read(inputs.y0.T)
+    for times in (inputs.t0, inputs.t1, inputs.ts):
+        arguments.times(times, lanes)
+    for array in (inputs.times, inputs.num_steps, inputs.status):
         arguments.read(array)
-    arguments.read(inputs.num_steps)
-    arguments.read(inputs.status)
-    arguments.write(_array((dim, lanes), dtype))
+    arguments.write(_array((lanes, dim), dtype))
     arguments.write(None if inputs.ts is None else _array((outputs, dim, lanes), dtype))
     arguments.write(checkpoints)
     arguments.leaves(leaves, is_lane)
     results = iter(launch(compile_unit(unit), arguments, lanes))
-    y1 = next(results)
+    y1 = next(results).T
     ys = None if inputs.ts is None else next(results)
     saved = None if checkpoints is None else (next(results), None)
     return Replayed(y1, ys, saved), None, [None] * len(leaves)
@@ -153,12 +155,13 @@ def adjoint(
     arguments = ArgumentList()
     for count in (lanes, outputs, every):
         arguments.count(count)
-    ts = inputs.ts if with_outputs else None
-    for array in (inputs.t0, inputs.t1, ts, inputs.times, inputs.num_steps, inputs.status):
+    for times in (inputs.t0, inputs.t1, inputs.ts if with_outputs else None):
+        arguments.times(times, lanes)
+    for array in (inputs.times, inputs.num_steps, inputs.status, states):
         arguments.read(array)
-    for array in (states, inputs.ct_y1, inputs.ct_ys if with_outputs else None):
-        arguments.read(array)
-    arguments.write(_array((dim, lanes), dtype) if wanted.y0 else None)
+    arguments.read(None if inputs.ct_y1 is None else inputs.ct_y1.T)
+    arguments.read(inputs.ct_ys if with_outputs else None)
+    arguments.write(_array((lanes, dim), dtype) if wanted.y0 else None)
     for like in (*cotangents, ct_ts, segment):
         arguments.write(like)
     arguments.write(_array((groups, max(unit.entries, 1)), dtype))
@@ -172,8 +175,9 @@ def adjoint(
     for scratch in (segment, True):
         take(scratch)
     if wanted.ts and inputs.ts is not None and ct_output_times is None:
-        ct_output_times = jnp.zeros_like(inputs.ts)
+        ct_output_times = jnp.zeros((inputs.ts.shape[0], lanes), dtype)
     leaf_cotangents: list[Leaf | None] = [None] * len(leaves)
     for index in wanted.leaves:
         leaf_cotangents[index] = next(results)
+    ct_y0 = None if ct_y0 is None else ct_y0.T
     return Cotangents(ct_y0, ct_t0, ct_t1, ct_output_times), None, leaf_cotangents

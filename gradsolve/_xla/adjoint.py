@@ -19,11 +19,14 @@ from .._custom_types import (
     MeshTimes,
     OutputStates,
     OutputTimes,
+    SharedOrLaneTime,
+    SharedOrLaneTimes,
 )
 from .._ensemble.field import EnsembleField
 from .._ensemble.program import Program
 from .._step_control import forward_times
 from .checkpoints import Checkpoints, checkpoint_spacing, load_checkpoint
+from .lanes import one_per_lane
 from .outputs import owns_output, pull_outputs
 from .replay import mesh_rows
 
@@ -48,9 +51,9 @@ class AdjointInputs(NamedTuple):
     """Per-lane inputs of the backward pass."""
 
     y0: LaneState
-    t0: LaneTime
-    t1: LaneTime
-    ts: OutputTimes | None
+    t0: SharedOrLaneTime
+    t1: SharedOrLaneTime
+    ts: SharedOrLaneTimes | None
     times: MeshTimes
     num_steps: LaneCount
     status: LaneCount
@@ -119,6 +122,7 @@ def adjoint(
     idle, too, while no cotangent has reached it: where it failed, the field's derivative may be
     infinite, and zero times that is not zero.
     """
+    inputs = one_per_lane(inputs)
     integrator = program.integrator
     every = checkpoint_spacing(inputs.checkpoints, inputs.times.shape[0] - 1, program.adjoint)
     y0 = inputs.y0

@@ -17,12 +17,14 @@ from .._custom_types import (
     Leaf,
     MeshTimes,
     OutputStates,
-    OutputTimes,
+    SharedOrLaneTime,
+    SharedOrLaneTimes,
 )
 from .._ensemble.program import Program
 from .._integrators import Step
 from .._step_control import begin, forward_times, judge
 from .checkpoints import Checkpoints, empty_checkpoints, save_checkpoint
+from .lanes import one_per_lane
 from .outputs import write_outputs
 
 
@@ -30,10 +32,10 @@ class RecordInputs(NamedTuple):
     """Per-lane inputs of a recording."""
 
     y0: LaneState
-    t0: LaneTime
-    t1: LaneTime
-    ts: OutputTimes | None
-    dt0: LaneTime | None
+    t0: SharedOrLaneTime
+    t1: SharedOrLaneTime
+    ts: SharedOrLaneTimes | None
+    dt0: SharedOrLaneTime | None
 
 
 class Recording(NamedTuple):
@@ -83,6 +85,7 @@ def record(
     inputs: RecordInputs,
 ) -> tuple[Recording, None, list[Leaf | None]]:
     """Solves adaptively and records the accepted times."""
+    inputs = one_per_lane(inputs)
     integrator = program.integrator
     controller = program.controller(leaves, is_lane)
     error_order = integrator.error_order

@@ -15,11 +15,13 @@ from .._custom_types import (
     Leaf,
     MeshTimes,
     OutputStates,
-    OutputTimes,
+    SharedOrLaneTime,
+    SharedOrLaneTimes,
 )
 from .._ensemble.program import Program
 from .._step_control import forward_times
 from .checkpoints import Checkpoints, empty_checkpoints, save_checkpoint
+from .lanes import one_per_lane
 from .outputs import write_outputs
 from .record import isolate
 
@@ -28,9 +30,9 @@ class ReplayInputs(NamedTuple):
     """Per-lane inputs of a replay. `times` are the interior mesh times; the ends are `t0`, `t1`."""
 
     y0: LaneState
-    t0: LaneTime
-    t1: LaneTime
-    ts: OutputTimes | None
+    t0: SharedOrLaneTime
+    t1: SharedOrLaneTime
+    ts: SharedOrLaneTimes | None
     times: MeshTimes
     num_steps: LaneCount
     status: LaneCount
@@ -92,6 +94,7 @@ def replay(
     inputs: ReplayInputs,
 ) -> tuple[Replayed, None, list[Leaf | None]]:
     """Takes the recorded steps."""
+    inputs = one_per_lane(inputs)
     integrator = program.integrator
     y0 = inputs.y0
     direction, t0, t1, ts = forward_times(inputs.t0, inputs.t1, inputs.ts)

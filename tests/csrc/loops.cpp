@@ -21,15 +21,14 @@ using Counts = std::vector<int32_t>;
 struct Ensemble {
   Numbers y0, t0, t1, ts, dt0, sigma, rho, beta;
 
-  explicit Ensemble(bool with_failures) : rho{28.0}, beta{8.0 / 3} {
-    for (int c = 0; c < kDim; ++c) {
-      for (int i = 0; i < kLanes; ++i) y0.push_back(1.0 + 0.3 * c + 0.001 * i);
+  explicit Ensemble(bool with_failures) : dt0{0.005}, rho{28.0}, beta{8.0 / 3} {
+    for (int i = 0; i < kLanes; ++i) {
+      for (int c = 0; c < kDim; ++c) y0.push_back(1.0 + 0.3 * c + 0.001 * i);
     }
     for (int i = 0; i < kLanes; ++i) {
       const bool backwards = i % 3 == 1;
       t0.push_back(backwards ? 0.1 : 0.002 * i);
       t1.push_back(backwards ? -0.05 - 0.0001 * i : t0[i] + 0.1 + 0.15 * (i % 5));
-      dt0.push_back(0.005);
       sigma.push_back(10 + 0.002 * i);
     }
     for (int m = 0; m < kOutputTimesEach; ++m) {
@@ -40,7 +39,7 @@ struct Ensemble {
       }
     }
     if (with_failures) {
-      y0[kNanLane] = NAN;
+      y0[kNanLane * kDim] = NAN;
       t1[kLongLane] = 1e3;  // too long for so many steps; output times stay where they are
     }
   }
@@ -77,10 +76,10 @@ Recording run_record(Ensemble& e, int every, int64_t threads, int capacity = kCa
                                                      kOutputTimesEach,
                                                      every,
                                                      e.y0.data(),
-                                                     e.t0.data(),
-                                                     e.t1.data(),
-                                                     e.ts.data(),
-                                                     e.dt0.data(),
+                                                     {e.t0.data(), 1},
+                                                     {e.t1.data(), 1},
+                                                     {e.ts.data(), 1},
+                                                     {e.dt0.data(), 0},
                                                      r.y1.data(),
                                                      r.ys.data(),
                                                      r.times.data(),
@@ -107,9 +106,9 @@ Replayed run_replay(Ensemble& e, const Recording& r, int every, int64_t threads)
                                                      kOutputTimesEach,
                                                      every,
                                                      e.y0.data(),
-                                                     e.t0.data(),
-                                                     e.t1.data(),
-                                                     e.ts.data(),
+                                                     {e.t0.data(), 1},
+                                                     {e.t1.data(), 1},
+                                                     {e.ts.data(), 1},
                                                      r.times.data(),
                                                      r.accepted.data(),
                                                      r.status.data(),
@@ -137,9 +136,9 @@ Cotangents run_adjoint(Ensemble& e, const Recording& r, const Numbers& checkpoin
       kLanes,
       kOutputTimesEach,
       every,
-      e.t0.data(),
-      e.t1.data(),
-      e.ts.data(),
+      {e.t0.data(), 1},
+      {e.t1.data(), 1},
+      {e.ts.data(), 1},
       r.times.data(),
       r.accepted.data(),
       r.status.data(),
@@ -163,11 +162,12 @@ bool same(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && ::same(a.data(), b.data(), static_cast<int>(a.size()));
 }
 
-// Whether two arrays [rows][kLanes] agree in all trajectories but those that fail.
+// Whether two arrays [rows][kLanes][columns] agree in all trajectories but those that fail.
 template <class T>
-bool same_in_others(const std::vector<T>& a, const std::vector<T>& b) {
+bool same_in_others(const std::vector<T>& a, const std::vector<T>& b, int columns = 1) {
   for (size_t i = 0; i < a.size(); ++i) {
-    const bool fails = i % kLanes == kNanLane || i % kLanes == kLongLane;
+    const int lane = static_cast<int>(i) / columns % kLanes;
+    const bool fails = lane == kNanLane || lane == kLongLane;
     if (!fails && !::same(a[i], b[i])) return false;
   }
   return true;
@@ -227,12 +227,12 @@ void check_recording(const char* method) {
     const int end = (kOutputTimesEach - 1) * kDim * kLanes + i;
     // What the long trajectory has passed before it fails is kept.
     if (i != kLongLane) CHECK(std::isnan(r.ys[end]) == (padded || i == kNanLane));
-    if (!padded && want == gs::kSuccessful) CHECK(::same(r.ys[end], r.y1[i]));
+    if (!padded && want == gs::kSuccessful) CHECK(::same(r.ys[end], r.y1[i * kDim]));
   }
 
   // Trajectories that fail change nothing for the others, nor do threads and checkpoints.
   const Recording others = run_record<P>(healthy, 4, 3);
-  CHECK(same_in_others(r.y1, others.y1) && same_in_others(r.ys, others.ys));
+  CHECK(same_in_others(r.y1, others.y1, kDim) && same_in_others(r.ys, others.ys));
   CHECK(same_in_others(r.accepted, others.accepted));
   const Recording threaded = run_record<P>(e, 4, 3);
   CHECK(same(r.y1, threaded.y1) && same(r.ys, threaded.ys) && same(r.times, threaded.times));
@@ -287,9 +287,9 @@ void check_adjoint(const char* method) {
   std::printf("sum ct_sigma %.17g\nsum ct_rho %.17g\nsum ct_beta %.17g\n", sigma, ct.rho[0],
               ct.beta[0]);
   for (const int lane : std::vector<int>{kNanLane, kLongLane}) {
-    CHECK(std::isfinite(ct.y0[lane]) && std::isfinite(ct.sigma[lane]));
+    CHECK(std::isfinite(ct.y0[lane * kDim]) && std::isfinite(ct.sigma[lane]));
   }
-  CHECK(ct.y0[kNanLane] == 0 && ct.sigma[kNanLane] == 0);
+  CHECK(ct.y0[kNanLane * kDim] == 0 && ct.sigma[kNanLane] == 0);
 
   // Threads and checkpoints do not change a bit.
   const Cotangents threaded = run_adjoint<P>(e, r, r.checkpoints, 1, ct_ys, 3);
@@ -309,7 +309,7 @@ void check_adjoint(const char* method) {
     Ensemble moved(true);
     const double size = side == 0 ? step : -step;
     for (int i = 0; i < kLanes; ++i) {
-      for (int c = 0; c < kDim; ++c) moved.y0[c * kLanes + i] += size * (0.3 + 0.2 * c);
+      for (int c = 0; c < kDim; ++c) moved.y0[i * kDim + c] += size * (0.3 + 0.2 * c);
       moved.sigma[i] += size * std::cos(i);
       // The first and the last mesh time move with the window.
       moved.t0[i] += size * 0.4;
@@ -328,7 +328,7 @@ void check_adjoint(const char* method) {
   }
   for (int i = 0; i < kLanes; ++i) {
     if (i == kLongLane) continue;  // its window ends with the mesh, not at t1
-    for (int c = 0; c < kDim; ++c) along += ct.y0[c * kLanes + i] * (0.3 + 0.2 * c);
+    for (int c = 0; c < kDim; ++c) along += ct.y0[i * kDim + c] * (0.3 + 0.2 * c);
     along += ct.sigma[i] * std::cos(i) + 0.4 * ct.t0[i] - 0.3 * ct.t1[i];
     along += 0.4 * ct.ts[i];
     for (int m = 1; m < kOutputTimesEach - 1; ++m) along += 0.1 * m * ct.ts[m * kLanes + i];

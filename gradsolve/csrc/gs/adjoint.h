@@ -25,15 +25,15 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
   const typename P::Parameters p(a.leaves.leaf, lanes);
   const Mesh mesh(a, lanes);
   [[maybe_unused]] const int32_t every = static_cast<int32_t>(a.checkpoint_every);
-  const OutputTimes outputs{a.ts, static_cast<int32_t>(a.num_outputs), lanes, mesh.direction};
+  const OutputTimes outputs{
+      {a.ts, lanes}, static_cast<int32_t>(a.num_outputs), lanes, mesh.direction};
 
   Real ct[dim];
-  for_each<dim>([&](auto c) GS_LAMBDA {
-    ct[c] = Real(0);
-    if constexpr (P::with_end) {
-      ct[c] = select(mesh.succeeded, load<Real>(a.ct_y1, c, lanes), Real(0));
-    }
-  });
+  for_each<dim>([&](auto c) GS_LAMBDA { ct[c] = Real(0); });
+  if constexpr (P::with_end) {
+    load_state<dim>(a.ct_y1, lanes, ct);
+    for_each<dim>([&](auto c) GS_LAMBDA { ct[c] = select(mesh.succeeded, ct[c], Real(0)); });
+  }
   for_each<P::num_cotangents>([&](auto e) GS_LAMBDA { ct_p[e] = Real(0); });
   Real ct_t0(0), ct_t1(0);
 
@@ -177,9 +177,7 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
     }
   }
 
-  if (a.ct_y0 != nullptr) {
-    for_each<dim>([&](auto c) GS_LAMBDA { store(a.ct_y0, c, lanes, ct[c]); });
-  }
+  if (a.ct_y0 != nullptr) store_state<dim>(a.ct_y0, lanes, ct);
   if constexpr (P::with_times) {
     if (a.ct_t0 != nullptr) store(a.ct_t0, 0, lanes, ct_t0);
     if (a.ct_t1 != nullptr) store(a.ct_t1, 0, lanes, ct_t1);

@@ -1,5 +1,7 @@
 // What the kernels are given: plain structures of pointers and counts, laid out as the host packs
-// them. Arrays have the ensemble as their last axis. A pointer is null where there is no array.
+// them. States at the ends are stored trajectory by trajectory, [ensemble][dim], as users have
+// them; of all other arrays the ensemble is the last axis. Times that a user gives are one for all
+// or one per trajectory. A pointer is null where there is no array.
 
 #pragma once
 
@@ -28,12 +30,12 @@ struct RecordArguments {
   int64_t capacity;  // accepted steps that `times` has rows for
   int64_t num_outputs;
   int64_t checkpoint_every;
-  const Scalar* y0;  // [dim]
-  const Scalar* t0;
-  const Scalar* t1;
-  const Scalar* ts;  // [num_outputs]
-  const Scalar* dt0;
-  Scalar* y1;     // [dim]
+  const Scalar* y0;
+  LeafArgument t0;
+  LeafArgument t1;
+  LeafArgument ts;  // [num_outputs]
+  LeafArgument dt0;
+  Scalar* y1;
   Scalar* ys;     // [num_outputs][dim]
   Scalar* times;  // [capacity + 1]
   int32_t* num_accepted;
@@ -50,9 +52,9 @@ struct ReplayArguments {
   int64_t num_outputs;
   int64_t checkpoint_every;
   const Scalar* y0;
-  const Scalar* t0;
-  const Scalar* t1;
-  const Scalar* ts;
+  LeafArgument t0;
+  LeafArgument t1;
+  LeafArgument ts;
   const Scalar* times;  // interior mesh times; the ends are t0 and t1
   const int32_t* num_steps;
   const int32_t* status;
@@ -67,9 +69,9 @@ struct AdjointArguments {
   int64_t lanes;
   int64_t num_outputs;
   int64_t checkpoint_every;
-  const Scalar* t0;
-  const Scalar* t1;
-  const Scalar* ts;
+  LeafArgument t0;
+  LeafArgument t1;
+  LeafArgument ts;
   const Scalar* times;
   const int32_t* num_steps;
   const int32_t* status;

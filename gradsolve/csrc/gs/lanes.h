@@ -545,6 +545,16 @@ GS_FN void store_rows(Mask where, S* array, I32 row, const Lanes& lanes, T x) {
   if (where & lanes.valid) array[row * lanes.total + lanes.first] = static_cast<S>(x);
 }
 GS_FN int32_t highest(I32 x) { return x; }
+// The state of each lane in an array of shape [ensemble][dim].
+template <int N>
+GS_FN void load_state(const Scalar* array, const Lanes& lanes, Real* y) {
+  for_each<N>([&](auto c) GS_LAMBDA { y[c] = array[lanes.first * N + c]; });
+}
+template <int N>
+GS_FN void store_state(Scalar* array, const Lanes& lanes, const Real* y) {
+  if (!lanes.valid) return;
+  for_each<N>([&](auto c) GS_LAMBDA { array[lanes.first * N + c] = y[c]; });
+}
 #else
 template <class T, class S>
 GS_FN T load(const S* array, int64_t row, const Lanes& lanes) {
@@ -593,6 +603,20 @@ GS_FN void store_rows(Mask where, S* array, I32 row, const Lanes& lanes, T x) {
     }
   }
 }
+template <int N>
+GS_FN void load_state(const Scalar* array, const Lanes& lanes, Real* y) {
+  for_each<N>([&](auto c) GS_LAMBDA {
+    for (int l = 0; l < GS_LANES; ++l) set_lane(y[c], l, array[index_of(lanes, l) * N + c]);
+  });
+}
+template <int N>
+GS_FN void store_state(Scalar* array, const Lanes& lanes, const Real* y) {
+  for_each<N>([&](auto c) GS_LAMBDA {
+    for (int l = 0; l < GS_LANES; ++l) {
+      if (lane(lanes.valid, l)) array[(lanes.first + l) * N + c] = lane(y[c], l);
+    }
+  });
+}
 GS_FN int32_t highest(I32 x) {
   int32_t out = lane(x, 0);
   for (int l = 1; l < GS_LANES; ++l) out = lane(x, l) > out ? lane(x, l) : out;
@@ -637,6 +661,11 @@ struct LeafView {
   }
 };
 #endif
+
+// A time: the only entry of a leaf.
+GS_FN Real load_time(const LeafArgument& time, const Lanes& lanes) {
+  return LeafView<Real, Scalar>(time, lanes)[0];
+}
 
 // A leaf of Size entries, all of which are read at fixed places. A CPU reads it once, so that what
 // a field of a thousand weights compiles to has no branches; a GPU reads it where it is used.

@@ -18,8 +18,8 @@ struct Mesh {
 
   template <class Arguments>
   GS_FN Mesh(const Arguments& a, const Lanes& where) : times(a.times), lanes(where) {
-    t0 = load<Real>(a.t0, 0, lanes);
-    const Real t1 = load<Real>(a.t1, 0, lanes);
+    t0 = load_time(a.t0, lanes);
+    const Real t1 = load_time(a.t1, lanes);
     direction = select(t1 < t0, Real(-1), Real(1));
     num_steps = load<I32>(a.num_steps, 0, lanes);
     succeeded = load<I32>(a.status, 0, lanes) == I32(0);

@@ -72,8 +72,8 @@ GS_FN void record(const RecordArguments<P::num_leaves>& a, const Lanes& lanes) {
   const typename P::Parameters p(a.leaves.leaf, lanes);
 
   Real y[dim], k[Method::all_stages][dim];
-  for_each<dim>([&](auto c) GS_LAMBDA { y[c] = load<Real>(a.y0, c, lanes); });
-  const Real t_begin = load<Real>(a.t0, 0, lanes), t_end = load<Real>(a.t1, 0, lanes);
+  load_state<dim>(a.y0, lanes, y);
+  const Real t_begin = load_time(a.t0, lanes), t_end = load_time(a.t1, lanes);
   const Real direction = select(t_end < t_begin, Real(-1), Real(1));
   const Real t0 = direction * t_begin, t1 = direction * t_end;
   Method::first_stage(p, t_begin, y, k[0]);
@@ -85,7 +85,7 @@ GS_FN void record(const RecordArguments<P::num_leaves>& a, const Lanes& lanes) {
   {
     Real f0[dim];
     for_each<dim>([&](auto c) GS_LAMBDA { f0[c] = direction * k[0][c]; });
-    const Real dt0 = P::with_dt0 ? load<Real>(a.dt0, 0, lanes) : Real(0);
+    const Real dt0 = P::with_dt0 ? load_time(a.dt0, lanes) : Real(0);
     P::begin(p, direction, t0, t1, dt0, y, f0, t_next, floor, status, controller);
   }
 
@@ -93,7 +93,7 @@ GS_FN void record(const RecordArguments<P::num_leaves>& a, const Lanes& lanes) {
   const int32_t max_steps = static_cast<int32_t>(a.max_steps);
   const int32_t every = static_cast<int32_t>(a.checkpoint_every);
   I32 accepted(0), attempts(0), next_output(0), next_saved(0), block(0);
-  const OutputTimes outputs{a.ts, static_cast<int32_t>(a.num_outputs), lanes, direction};
+  const OutputTimes outputs{{a.ts, lanes}, static_cast<int32_t>(a.num_outputs), lanes, direction};
   Real next_time(kInfinity);
   if (P::with_outputs && outputs.count > 0) next_time = outputs.forward(next_output);
   store(a.times, 0, lanes, t_begin);
@@ -149,8 +149,8 @@ GS_FN void record(const RecordArguments<P::num_leaves>& a, const Lanes& lanes) {
   status = select(out_of_steps, I32(kMaxStepsReached), status);
   if constexpr (P::with_outputs) fill_outputs<P>(outputs, a.ys, next_output);
   const Mask succeeded = status == I32(kSuccessful);
-  for_each<dim>([&](auto c)
-                    GS_LAMBDA { store(a.y1, c, lanes, select(succeeded, y[c], Real(kNan))); });
+  for_each<dim>([&](auto c) GS_LAMBDA { y[c] = select(succeeded, y[c], Real(kNan)); });
+  store_state<dim>(a.y1, lanes, y);
   store(a.num_accepted, 0, lanes, accepted);
   store(a.num_rejected, 0, lanes, attempts - accepted);
   store(a.status, 0, lanes, status);

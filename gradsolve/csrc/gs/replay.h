@@ -17,10 +17,11 @@ GS_FN void replay(const ReplayArguments<P::num_leaves>& a, const Lanes& lanes) {
   const int32_t every = static_cast<int32_t>(a.checkpoint_every);
 
   Real y[dim], k[Method::all_stages][dim];
-  for_each<dim>([&](auto c) GS_LAMBDA { y[c] = load<Real>(a.y0, c, lanes); });
+  load_state<dim>(a.y0, lanes, y);
   store_initial<dim>(a.checkpoints, lanes, y);
   I32 next_output(0);
-  const OutputTimes outputs{a.ts, static_cast<int32_t>(a.num_outputs), lanes, mesh.direction};
+  const OutputTimes outputs{
+      {a.ts, lanes}, static_cast<int32_t>(a.num_outputs), lanes, mesh.direction};
   Real next_time(kInfinity);
   if (P::with_outputs && outputs.count > 0) next_time = outputs.forward(next_output);
   if constexpr (P::Tableau::fsal) Method::first_stage(p, mesh.start(0), y, k[0]);
@@ -58,8 +59,8 @@ GS_FN void replay(const ReplayArguments<P::num_leaves>& a, const Lanes& lanes) {
   }
 
   if constexpr (P::with_outputs) fill_outputs<P>(outputs, a.ys, next_output);
-  for_each<dim>([&](auto c)
-                    GS_LAMBDA { store(a.y1, c, lanes, select(mesh.succeeded, y[c], Real(kNan))); });
+  for_each<dim>([&](auto c) GS_LAMBDA { y[c] = select(mesh.succeeded, y[c], Real(kNan)); });
+  store_state<dim>(a.y1, lanes, y);
 }
 
 }  // namespace gs
