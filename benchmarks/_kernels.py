@@ -4,13 +4,17 @@ import contextlib
 import ctypes
 import importlib
 import struct
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 from unittest import mock
 
 import numpy as np
 
+from gradsolve import CUDA, HostCPU
+from gradsolve._fused.arguments import ArgumentList, pack
 from gradsolve._fused.cuda import CudaKernel
+from gradsolve._fused.host import HostKernel
 from gradsolve._fused.unit import Unit
 
 
@@ -107,8 +111,8 @@ def event_seconds(driver: Any, stream: int, launch: Callable[[], None], repeats:
     return seconds
 
 
-class TimedLaunches:
-    """While entered, gradsolve's launches on a GPU are repeated and timed by events.
+class TimedLaunches(contextlib.AbstractContextManager["TimedLaunches"]):
+    """While entered, gradsolve's launches are made by Python, and timed: repeated on a GPU.
 
     To be entered before the first solve, since kernels are told apart when they are made.
 
@@ -126,30 +130,63 @@ class TimedLaunches:
         self.seconds = {}
 
     def __enter__(self) -> "TimedLaunches":
-        make, launch = CudaKernel.__init__, CudaKernel.launch
-        driver = importlib.import_module("cuda.bindings.driver")
+        launch = CudaKernel.launch
 
-        def timed_make(kernel: CudaKernel, unit: Unit, architecture: str) -> None:
-            make(kernel, unit, architecture)
-            self._jobs[id(kernel)] = unit.job
-
-        def timed_launch(
-            kernel: CudaKernel, context: Any, arguments: bytes, lanes: int, reduce: bool
+        def timed_on_gpu(
+            kernel: CudaKernel,
+            context: Any,
+            arguments: ArgumentList,
+            buffers: Sequence[Any],
+            lanes: int,
+            reduce: bool,
         ) -> None:
+            driver = importlib.import_module("cuda.bindings.driver")
             stream = driver.CUstream(context.stream)
             checked(driver.cuCtxPushCurrent(checked(driver.cuStreamGetCtx(stream))))
             try:
-                once = lambda: launch(kernel, context, arguments, lanes, reduce)
+                once = lambda: launch(kernel, context, arguments, buffers, lanes, reduce)
                 seconds = event_seconds(driver, context.stream, once, self.repeats)
             finally:
                 checked(driver.cuCtxPopCurrent())
             self.seconds[self._jobs[id(kernel)]] = seconds
 
-        # Events cannot be waited for while XLA records a graph: `repeatable`.
-        changes = {"__init__": timed_make, "launch": timed_launch, "repeatable": False}
-        for name, value in changes.items():
-            self._patches.enter_context(mock.patch.object(CudaKernel, name, value))
+        def timed_on_host(
+            kernel: HostKernel,
+            context: Any,
+            arguments: ArgumentList,
+            buffers: Sequence[Any],
+            lanes: int,
+            reduce: bool,
+        ) -> None:
+            arrays = [np.asarray(buffer) for buffer in buffers]
+            words = pack(arguments, [array.__array_interface__["data"][0] for array in arrays])
+            run = kernel._library.gs_kernel
+            begin = time.perf_counter()
+            run(words, ctypes.c_int64(kernel._threads))
+            self.seconds[self._jobs[id(kernel)]] = time.perf_counter() - begin
+
+        for kind, timed in ((CudaKernel, timed_on_gpu), (HostKernel, timed_on_host)):
+            changes = {
+                "launch": timed,
+                "handler": lambda kernel, lanes, reduce: None,
+                # Events cannot be waited for while XLA records a graph.
+                "repeatable": False,
+            }
+            for name, value in changes.items():
+                self._patches.enter_context(mock.patch.object(kind, name, value))
+        for runner in (CUDA, HostCPU):
+            self._patches.enter_context(
+                mock.patch.object(runner, "compile_unit", self._named(runner.compile_unit))
+            )
         return self
+
+    def _named(self, compile_unit: Callable[[Any, Unit], Any]) -> Callable[[Any, Unit], Any]:
+        def compile_named(runner: Any, unit: Unit) -> Any:
+            kernel = compile_unit(runner, unit)
+            self._jobs[id(kernel)] = unit.job
+            return kernel
+
+        return compile_named
 
     def __exit__(self, *exception: object) -> None:
         self._patches.close()

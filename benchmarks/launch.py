@@ -1,25 +1,23 @@
 """Where the time of a call from Python goes when the ensemble is small.
 
 For Lorenz, on the GPU if there is one and on the CPU otherwise. On a GPU calls are timed twice,
-each time in a process of its own: `graph`, where XLA may record a launch in a CUDA graph and repeat
-it without calling Python, and `callback`, where it may not. See README.md beside this file.
+each time in a process of its own: `handler`, where XLA calls compiled code to launch, and `python`,
+which is what happens where there is no C++ compiler. See README.md beside this file.
 """
 
 import argparse
-import contextlib
 import json
 import os
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-_GPU_MODES = ("kernels", "graph", "callback")
-_PARTS = ("addresses", "pack", "launch")
+_MODES = ("kernels", "handler", "python")
 
 
 def _median(call: Callable[[], Any], repetitions: int) -> float:
@@ -40,45 +38,28 @@ def _pipelined(call: Callable[[], Any], repetitions: int) -> float:
     return (time.perf_counter() - begin) / repetitions
 
 
-@contextlib.contextmanager
-def _parts(kernel: Any) -> Iterator[dict[str, list[float]]]:
-    """Seconds of what a callback does, call by call."""
-    from gradsolve._fused.arguments import Packer
-
-    seconds: dict[str, list[float]] = {name: [] for name in _PARTS}
-
-    def wrapped(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
-            begin = time.perf_counter()
-            result = function(*arguments)
-            seconds[name].append(time.perf_counter() - begin)
-            return result
-
-        return call
-
-    with contextlib.ExitStack() as stack:
-        places = ((kernel, "addresses", "addresses"), (Packer, "__call__", "pack"))
-        for owner, attribute, name in (*places, (kernel, "launch", "launch")):
-            function = wrapped(name, getattr(owner, attribute))
-            stack.enter_context(mock.patch.object(owner, attribute, function))
-        yield seconds
-
-
-def _in_callback(kernel: Any, call: Callable[[], Any], repetitions: int) -> dict[str, float]:
-    """Medians of the parts, each summed over a call; and how often a call comes back to Python."""
+def _in_python(call: Callable[[], Any], repetitions: int) -> dict[str, float]:
+    """How often a call comes back to Python for a launch, and how long it is there."""
     import jax
 
+    from gradsolve._fused.cuda import CudaKernel
+
+    seconds: list[float] = []
+    launch = CudaKernel.launch
+
+    def timed(*arguments: Any) -> None:
+        begin = time.perf_counter()
+        launch(*arguments)
+        seconds.append(time.perf_counter() - begin)
+
     jax.block_until_ready(call())
-    with _parts(kernel) as seconds:
+    with mock.patch.object(CudaKernel, "launch", timed):
         for _ in range(repetitions):
             jax.block_until_ready(call())
-    out = {}
-    for name, values in seconds.items():
-        per_call = len(values) // repetitions  # 0 where a recorded graph is repeated
-        sums = [sum(values[i * per_call : (i + 1) * per_call]) for i in range(repetitions)]
-        out[f"{name}_s"] = statistics.median(sums)
-    out["callbacks_per_call"] = len(seconds["launch"]) / repetitions
-    return out
+    return {
+        "python_s": sum(seconds) / repetitions,
+        "callbacks_per_call": len(seconds) / repetitions,
+    }
 
 
 def _child(mode: str, n: int, repetitions: int) -> dict[str, Any]:
@@ -88,13 +69,12 @@ def _child(mode: str, n: int, repetitions: int) -> dict[str, Any]:
     from _problems import PROBLEMS
 
     import gradsolve as gs
-    from gradsolve._fused.cuda import CudaKernel
-    from gradsolve._fused.host import HostKernel
+    from gradsolve._fused import cuda
 
     jax.config.update("jax_enable_x64", True)
     problem = PROBLEMS["lorenz"]
     system, y0 = problem.ensemble(n, "float64", "sorted")
-    backend = "hostcpu" if mode == "host" else "cuda"
+    backend = "cuda" if jax.default_backend() == "gpu" else "hostcpu"
     options = _gradsolve.options(problem, 1e-6, 1e-9, backend, 2**31)
 
     def calls() -> dict[str, Callable[[], Any]]:
@@ -112,16 +92,15 @@ def _child(mode: str, n: int, repetitions: int) -> dict[str, Any]:
 
         with TimedLaunches() as launches:
             return {name: _kernel_seconds(launches, call) for name, call in calls().items()}
-    kernel = HostKernel if mode == "host" else CudaKernel
-    if mode == "callback":
-        CudaKernel.repeatable = False
+    if mode == "python":
+        cuda.launcher_for_gpu = lambda: "This benchmark launches through Python."
     empty = jax.jit(lambda y: 2.0 * y)
     every = {"empty_jit": lambda: empty(y0), **calls()}
     return {
         name: {
             "median_s": _median(call, repetitions),
             "pipelined_s": _pipelined(call, repetitions),
-            "in_callback": _in_callback(kernel, call, repetitions),
+            **_in_python(call, repetitions),
         }
         for name, call in every.items()
     }
@@ -158,17 +137,15 @@ def _has_gpu() -> bool:
     return done.stdout.split()[-1] == "gpu"
 
 
-def _with_overhead(timed: dict[str, Any], kernels: dict[str, Any] | None) -> dict[str, Any]:
-    """Adds what each call costs beyond its kernels."""
+def _with_overhead(timed: dict[str, Any], kernels: dict[str, Any]) -> dict[str, Any]:
+    """Adds what each call costs beyond its kernels, and beyond an empty jitted call."""
     for name, each in timed.items():
         if name == "empty_jit":
             continue
-        if kernels is None:  # on a CPU the launch is the kernel
-            each["kernels_s"] = each["in_callback"]["launch_s"]
-        else:
-            each["kernels_by_job_s"] = kernels[name]
-            each["kernels_s"] = sum(kernels[name].values())
+        each["kernels_by_job_s"] = kernels[name]
+        each["kernels_s"] = sum(kernels[name].values())
         each["overhead_s"] = each["median_s"] - each["kernels_s"]
+        each["beyond_empty_jit_s"] = each["overhead_s"] - timed["empty_jit"]["median_s"]
     return timed
 
 
@@ -182,7 +159,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--repetitions", type=int, default=200)
     add("--out", type=Path, default=None)
     add("--commit", default=None, help="of gradsolve, where git cannot be asked")
-    add("--child", choices=(*_GPU_MODES, "host"), default=None, help=argparse.SUPPRESS)
+    add("--child", choices=_MODES, default=None, help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
     repetitions = arguments.repetitions
     if arguments.child is not None:
@@ -192,8 +169,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     on_gpu = _has_gpu()
     cells = []
     for n in arguments.n:
-        kernels = _fresh_process("kernels", n, repetitions) if on_gpu else None
-        for mode in _GPU_MODES[1:] if on_gpu else ("host",):
+        kernels = _fresh_process("kernels", n, repetitions)
+        for mode in _MODES[1:] if on_gpu else ("handler",):
             calls = _with_overhead(_fresh_process(mode, n, repetitions), kernels)
             cells.append({"n": n, "mode": mode, "calls": calls})
             print(_table(cells[-1]), flush=True)
@@ -206,16 +183,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _table(cell: dict[str, Any]) -> str:
-    columns = ("call", "pipelined", "kernels", "overhead", *_PARTS, "callbacks")
+    columns = {
+        "call": "median_s",
+        "pipelined": "pipelined_s",
+        "kernels": "kernels_s",
+        "overhead": "overhead_s",
+        "beyond": "beyond_empty_jit_s",
+        "python": "python_s",
+    }
     lines = [f"\nn {cell['n']}, {cell['mode']}; microseconds"]
-    lines.append(f"{'':12s}" + "".join(f"{name:>11s}" for name in columns))
+    lines.append(f"{'':12s}" + "".join(f"{name:>11s}" for name in (*columns, "callbacks")))
     for name, each in cell["calls"].items():
-        inside = each["in_callback"]
-        seconds = [each["median_s"], each["pipelined_s"]]
-        seconds += [each.get("kernels_s"), each.get("overhead_s")]
-        seconds += [inside[f"{part}_s"] for part in _PARTS]
+        seconds = [each.get(key) for key in columns.values()]
         words = ["" if value is None else f"{1e6 * value:.1f}" for value in seconds]
-        words.append(f"{inside['callbacks_per_call']:g}")
+        words.append(f"{each['callbacks_per_call']:g}")
         lines.append(f"{name:12s}" + "".join(f"{word:>11s}" for word in words))
     return "\n".join(lines)
 

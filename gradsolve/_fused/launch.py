@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
@@ -25,7 +25,13 @@ class Handler(NamedTuple):
 
 
 class AbstractKernel(abc.ABC):
-    """Compiled code that can be launched."""
+    """Compiled code that can be launched.
+
+    `repeatable`: whether a launch by Python does nothing but put work on a stream. XLA may then
+    record it once, in a CUDA graph, and repeat the graph without calling Python again.
+    """
+
+    repeatable: ClassVar[bool] = True
 
     @abc.abstractmethod
     def handler(self, lanes: int, reduce: bool) -> Handler | None:
@@ -69,6 +75,5 @@ def launch(
     def callback(context: Any, outputs: Sequence[Any], *inputs: Any) -> None:
         kernel.launch(context, arguments, (*outputs, *inputs), lanes, reduce)
 
-    # XLA may record the launch once, in a CUDA graph, and repeat the graph without calling Python.
-    call = buffer_callback(callback, structs, command_buffer_compatible=True)
+    call = buffer_callback(callback, structs, command_buffer_compatible=kernel.repeatable)
     return list(call(*arguments.inputs))
