@@ -41,8 +41,7 @@ XLA_FFI_Error* error(const XLA_FFI_CallFrame* call, const char* message) {
 
 // XLA also asks what a handler is made for.
 bool answers_question(XLA_FFI_CallFrame* call, XLA_FFI_Handler_Traits traits) {
-  for (XLA_FFI_Extension_Base* extension = call->extension_start; extension != nullptr;
-       extension = extension->next) {
+  for (auto* extension = call->extension_start; extension != nullptr; extension = extension->next) {
     if (extension->type != XLA_FFI_Extension_Metadata) continue;
     XLA_FFI_Metadata* metadata = reinterpret_cast<XLA_FFI_Metadata_Extension*>(extension)->metadata;
     metadata->api_version.major_version = XLA_FFI_API_MAJOR;
