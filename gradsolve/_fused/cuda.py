@@ -8,13 +8,20 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from .._build import CompilationError, CompilerNotFoundError, build_cubin, host_compiler
+from .._build import (
+    CompilationError,
+    CompilerNotFoundError,
+    HostCompiler,
+    build_cubin,
+    host_compiler,
+)
 from .arguments import ArgumentList, pack
 from .launch import AbstractKernel, Handler
 from .launcher import ON_GPU, Launcher, launcher
 from .unit import Unit
 
 _MAX_BLOCK = 128
+_BY_PYTHON = "Kernels are launched by Python, which takes longer"
 
 
 def block_size(lanes: int) -> int:
@@ -66,14 +73,18 @@ def _checked(result: tuple[Any, ...]) -> Any:
 def launcher_for_gpu() -> Launcher | str:
     """The compiled handlers, or why there are none, as a sentence: then Python launches."""
     try:
-        return launcher(host_compiler())
+        compiler = host_compiler()
     except CompilerNotFoundError:
-        return (
-            "Kernels are launched by Python, which takes longer, since no C++ compiler was found."
-        )
+        return f"{_BY_PYTHON}, since no C++ compiler was found."
+    return _compiled_launcher(compiler)
+
+
+@ft.cache  # a compiler that fails is not asked again
+def _compiled_launcher(compiler: HostCompiler) -> Launcher | str:
+    try:
+        return launcher(compiler)
     except CompilationError as error:
-        reason = str(error).splitlines()[0]
-        return f"Kernels are launched by Python, which takes longer: {reason}"
+        return f"{_BY_PYTHON}: {str(error).splitlines()[0]}"
 
 
 class CudaKernel(AbstractKernel):
