@@ -36,7 +36,11 @@ struct Rosenbrock : Stages<P> {
   struct Pattern {
     static constexpr bool entry(int i, int j) { return P::depends[i][j] || mass(i, j) != 0; }
   };
+  struct Dependence {
+    static constexpr bool entry(int i, int j) { return P::depends[i][j]; }
+  };
   using LinearSystem = Factors<dim, Pattern>;
+  static constexpr Lists<dim> jacobian_columns = columns_of_rows<dim, Dependence>();
 
   // ---- The step --------------------------------------------------------------------------------
 
@@ -208,17 +212,16 @@ struct Rosenbrock : Stages<P> {
       });
       for_each<dim>([&](auto r) GS_LAMBDA {
         const Real scaled = h * v[r];
-        for_each<dim>([&](auto c) GS_LAMBDA {
-          if (P::depends[r][c]) ct_jacobian[r][c] = fma(scaled, k[I][c], ct_jacobian[r][c]);
+        for_columns(r, [&](auto c) GS_LAMBDA {
+          ct_jacobian[r][c] = fma(scaled, k[I][c], ct_jacobian[r][c]);
         });
         if constexpr (P::with_slope && T::d[I] != 0) {
           ct_slope[r] = fma(Real(T::d[I]), scaled, ct_slope[r]);
         }
         if constexpr (P::with_times) {
           Real moved(0);
-          for_each<dim>([&](auto c) GS_LAMBDA {
-            if (P::depends[r][c]) moved = fma(step.jacobian[r][c], k[I][c], moved);
-          });
+          for_columns(r,
+                      [&](auto c) GS_LAMBDA { moved = fma(step.jacobian[r][c], k[I][c], moved); });
           if constexpr (P::with_slope) moved = fma(Real(T::d[I]), step.slope[r], moved);
           ct_h = fma(v[r], moved, ct_h);
         }
@@ -261,6 +264,18 @@ struct Rosenbrock : Stages<P> {
   }
 
  private:
+  // f(c) for the columns of row r of the Jacobian that are not zero whatever the state.
+  template <class R, class F>
+  GS_FN static void for_columns(R r, F&& f) {
+    if constexpr (dim <= kMaxUnrolled) {
+      static_for<dim>([&](auto c) GS_LAMBDA {
+        if constexpr (P::depends[R::value][decltype(c)::value]) f(c);
+      });
+    } else {
+      for_list(jacobian_columns, r, f);
+    }
+  }
+
   // start + sum_{j<I} C_Ij k_j.
   template <int I>
   GS_FN static Real earlier(const Real (*k)[dim], int c, Real start) {
