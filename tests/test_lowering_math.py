@@ -1,4 +1,4 @@
-"""The elementary functions of packs against extended precision."""
+"""The elementary functions against extended precision."""
 
 import ctypes
 
@@ -7,7 +7,7 @@ import pytest
 
 from .lowering_harness import compiled_library
 
-# Units of the last place: what math_packs.h promises.
+# Units of the last place: what math_packs.h and sigmoid.h promise.
 LIMIT = 2.0
 COUNT = 1 << 14
 
@@ -127,6 +127,17 @@ def test_special_values(library, name, dtype):
     numbers = ~np.isnan(want)
     np.testing.assert_array_equal(np.signbit(got[numbers]), np.signbit(want[numbers]))
     assert worst(got, exact).max() <= LIMIT, (x, got, want)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_tanh_is_exact_at_its_ends(library, dtype):
+    tiny = np.ldexp(dtype(1), np.finfo(dtype).minexp - np.arange(np.finfo(dtype).nmant + 1))
+    tiny = np.repeat(tiny, 4)  # whole packs
+    np.testing.assert_array_equal(call(library, "tanh", tiny, tiny), tiny)
+    large = np.linspace(5, 100, COUNT, dtype=dtype)
+    got = call(library, "tanh", np.concatenate([large, -large]), np.tile(large, 2))
+    assert np.abs(got).max() == 1
+    np.testing.assert_array_equal(got[: len(large)][large > 20], 1)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

@@ -1,11 +1,13 @@
 // Elementary functions of lane types, with the special values of JAX.
 //
-// Functions that vector instructions compute well are written for packs in math_packs.h; the others
-// call a scalar function lane by lane.
+// Functions that vector instructions compute well are written for packs in math_packs.h, and in
+// sigmoid.h for all; the others call a scalar function lane by lane.
 
 #pragma once
 
 #include "gs/lanes.h"
+#include "gs/math_parts.h"
+#include "gs/sigmoid.h"
 
 namespace gs {
 
@@ -43,7 +45,6 @@ GS_LIBM1(sin)
 GS_LIBM1(sinh)
 GS_LIBM1(sqrt)
 GS_LIBM1(tan)
-GS_LIBM1(tanh)
 GS_LIBM2(atan2)
 GS_LIBM2(fmod)
 GS_LIBM2(nextafter)
@@ -319,7 +320,6 @@ GS_FLOAT1(expm1)
 GS_FLOAT1(log)
 GS_FLOAT1(log1p)
 GS_FLOAT1(sin)
-GS_FLOAT1(tanh)
 GS_FLOAT2(pow)
 #else
 }  // namespace gs
@@ -409,10 +409,6 @@ GS_FN T quiet_nan() {
 
 GS_FN F32 rsqrt(F32 x) { return F32(1.0f) / sqrt(x); }
 GS_FN F64 rsqrt(F64 x) { return F64(1.0) / sqrt(x); }
-#if GS_LANES == 1
-GS_FN F32 logistic(F32 x) { return F32(1.0f) / (F32(1.0f) + exp(-x)); }
-GS_FN F64 logistic(F64 x) { return F64(1.0) / (F64(1.0) + exp(-x)); }
-#endif
 
 // nan and zeros of either sign are their own signs.
 #define GS_SIGN(T) \

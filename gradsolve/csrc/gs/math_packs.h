@@ -11,67 +11,13 @@
 #else
 
 namespace gs {
-
-#if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__aarch64__)
-#define GS_EXACT_FMA 1
-#else
-#define GS_EXACT_FMA 0  // fma() rounds twice; what relies on the exact product is left to libm
-#endif
-
-// A call costs less than what these functions compute, and keeps large fields small.
-#define GS_PACK_FN inline GS_NOINLINE
-
 namespace detail {
-
-template <class T, class C>
-GS_FN T horner(T, C last) {
-  return T(last);
-}
-// first + x * (second + x * (...)).
-template <class T, class C, class... Rest>
-GS_FN T horner(T x, C first, Rest... rest) {
-  return fma(x, horner(x, rest...), T(first));
-}
-
-GS_FN F64 copy_sign(F64 size, F64 sign) {
-  const I64 bit = bit_cast<I64>(sign) & I64(INT64_MIN);
-  return bit_cast<F64>(bit_cast<I64>(size) | bit);
-}
-GS_FN F32 copy_sign(F32 size, F32 sign) {
-  const I32 bit = bit_cast<I32>(sign) & I32(INT32_MIN);
-  return bit_cast<F32>(bit_cast<I32>(size) | bit);
-}
-
-// The nearest integer, as a number and as an integer: adding 1.5 * 2^52 leaves no bits below one.
-GS_FN F64 nearest(F64 x, I64& integer) {
-  const F64 shifted = x + F64(6755399441055744.0);
-  integer = bit_cast<I64>(shifted) - I64(0x4338000000000000ll);
-  return shifted - F64(6755399441055744.0);
-}
-GS_FN F32 nearest(F32 x, I32& integer) {
-  const F32 shifted = x + F32(12582912.0f);
-  integer = bit_cast<I32>(shifted) - I32(0x4b400000);
-  return shifted - F32(12582912.0f);
-}
-
-GS_FN F64 power_of_two(I64 n) { return bit_cast<F64>((n + I64(1023)) << I64(52)); }
-GS_FN F32 power_of_two(I32 n) { return bit_cast<F32>((n + I32(127)) << I32(23)); }
 
 // Shifts that fill with zeros and conversions by addition: AVX2 has no others for 64 bits.
 GS_FN F64 number_of(U64 small) {
   return bit_cast<F64>(small | U64(0x4330000000000000ull)) - F64(4503599627370496.0);
 }
 GS_FN F32 number_of(U32 small) { return convert<F32>(bit_cast<I32>(small)); }
-
-// p 2^n in two steps, since 2^n itself may be out of range.
-GS_FN F64 scale(F64 p, I64 n) {
-  const I64 half = bit_cast<I64>(bit_cast<U64>(n + I64(2048)) >> U64(1)) - I64(1024);
-  return p * power_of_two(half) * power_of_two(n - half);
-}
-GS_FN F32 scale(F32 p, I32 n) {
-  const I32 half = bit_cast<I32>(bit_cast<U32>(n + I32(256)) >> U32(1)) - I32(128);
-  return p * power_of_two(half) * power_of_two(n - half);
-}
 
 // exp(x) = 2^n (1 + high + low), where low is below the last place of high.
 template <class T, class I>
@@ -112,57 +58,20 @@ GS_FN Exponential<F32, I32> exponential(F32 x) {
 
 // a + b and what that loses.
 template <class T>
-struct Sum {
-  T high;
-  T low;
-};
-template <class T>
-GS_FN Sum<T> add(T a, T b) {
+GS_FN Parts<T> add(T a, T b) {
   const T sum = a + b, back = sum - a;
   return {sum, (a - (sum - back)) + (b - back)};
 }
 
-template <class T>
-GS_FN T clamped(T x, double low, double high) {
-  using S = scalar_of<T>;
-  return select(x > T(S(high)), T(S(high)), select(x < T(S(low)), T(S(low)), x));
-}
-
 // exp(x) - 1 = 2^n (high + low) + (2^n - 1), for |x| < 700.
 template <class T>
-GS_FN Sum<T> exp_minus_one(T x) {
+GS_FN Parts<T> exp_minus_one(T x) {
   using S = scalar_of<T>;
   const auto e = exponential(x);
   const T power = power_of_two(e.n);
-  Sum<T> sum = add(power - T(S(1)), power * e.high);
+  Parts<T> sum = add(power - T(S(1)), power * e.high);
   sum.low = fma(power, e.low, sum.low);
   return sum;
-}
-
-// tanh(x) = u / (u + 2) with u = exp(2x) - 1, which loses nothing near zero.
-template <class T>
-GS_FN T tanh(T x, double saturated) {
-  using S = scalar_of<T>;
-  const Sum<T> u = exp_minus_one(clamped(T(S(2)) * abs(x), 0.0, 2 * saturated));
-  const Sum<T> v = add(u.high, T(S(2)));
-  const T reciprocal = T(S(1)) / v.high;
-  const T quotient = u.high * reciprocal;
-  const T miss = fma(-quotient, v.high, u.high) + (u.low - quotient * (v.low + u.low));
-  return copy_sign(fma(miss, reciprocal, quotient), x);
-}
-
-// 1 / (1 + exp(-x)).
-template <class T>
-GS_FN T logistic(T x, double smallest, double largest) {
-  using S = scalar_of<T>;
-  const auto e = exponential(clamped(-x, smallest, largest));
-  const Sum<T> one = add(T(S(1)), e.high);
-  const Sum<T> sum = add(T(S(1)), scale(one.high, e.n));
-  const T low = sum.low + scale(one.low + e.low, e.n);
-  const T quotient = T(S(1)) / sum.high;
-  const T miss = fma(-quotient, sum.high, T(S(1))) - quotient * low;
-  // Where exp(-x) is infinite, so is the sum.
-  return select(x < T(S(-largest)), T(S(0)), fma(miss, quotient, quotient));
 }
 
 }  // namespace detail
@@ -187,12 +96,6 @@ GS_PACK_FN F32 expm1(F32 x) {
   const F32 value = select(x > F32(80.0f), exp(x), sum.high + sum.low);
   return select(x == F32(0.0f), x, value);
 }
-
-GS_PACK_FN F64 tanh(F64 x) { return detail::tanh(x, 22.0); }
-GS_PACK_FN F32 tanh(F32 x) { return detail::tanh(x, 10.0); }
-
-GS_PACK_FN F64 logistic(F64 x) { return detail::logistic(x, -746.0, 709.0); }
-GS_PACK_FN F32 logistic(F32 x) { return detail::logistic(x, -104.0, 88.0); }
 
 // ---- Logarithms --------------------------------------------------------------------------------
 
@@ -300,7 +203,7 @@ GS_PACK_FN F64 pow_positive(F64 x, F64 y) {
   const F64 scaled = parts.k * F64(6.93147180369123816490e-01);
   const F64 twice = F64(2.0) * s;
   const F64 inner = twice + term, inner_low = (twice - inner) + term;
-  const Sum<F64> leading = add(scaled, inner);
+  const Parts<F64> leading = add(scaled, inner);
   const F64 others = leading.low + (inner_low + (fma(F64(2.0), s_low, term_low) + rest) +
                                     parts.k * F64(1.90821492927058770002e-10));
   const F64 high = leading.high + others, low = (leading.high - high) + others;
@@ -436,8 +339,6 @@ GS_PACK_FN F32 cos(F32 x) {
   const F32 out = detail::sin_shifted(select(large, F32(1.0f), x), 1);
   return any(large) ? select(large, detail::cos_lanes(x), out) : out;
 }
-
-#undef GS_PACK_FN
 
 }  // namespace gs
 
