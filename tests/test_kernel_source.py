@@ -216,6 +216,22 @@ def test_text_names_the_parameters():
     assert text.endswith("}\n")
 
 
+class ManyTanh(gs.ODESystem):
+    def vector_field(self, t: Array, y: Array) -> Array:
+        return jnp.tanh(y)
+
+
+@pytest.mark.parametrize("job", ["replay", "adjoint"])
+def test_functions_side_by_side_may_take_all_registers(job):
+    def bounds(system, y0):
+        source = gs.kernel_source(system, y0, job=job, backend=gs.CUDA())
+        return source.partition("\ngs_kernel")[0].rpartition("__launch_bounds__")[2]
+
+    assert bounds(ManyTanh(), jnp.ones(9)) == "(gs::kMaxBlock, 1)"
+    assert bounds(ManyTanh(), jnp.ones(9, "float32")) == "(gs::kMaxBlock)"
+    assert bounds(ManyTanh(), jnp.ones(8)) == "(gs::kMaxBlock)"
+
+
 def test_needs_neither_compiler_nor_gpu(monkeypatch):
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)

@@ -22,10 +22,13 @@ FUNCTIONS = {
     "sin": (np.sin, (-1e5, 1e5), (-1e5, 1e5)),
     "tanh": (np.tanh, (-25, 25), (-12, 12)),
 }
+# Where `called.h` has the results of four, and the arguments that put `a` there.
+FOUR = {"a": "a, b, b, b", "b": "b, a, b, b", "c": "b, b, a, b", "d": "b, b, b, a"}
 SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 1e30, -1e30, 800.0, -800.0, 0.5, -0.5]
 SPECIAL += [1e-30, -1e-30, 2.5]
 
 _SOURCE = """
+#include "gs/called.h"
 #include "gs/math.h"
 
 using namespace gs;
@@ -55,6 +58,9 @@ def library(request, tmp_path_factory):
     if np.finfo(np.longdouble).nmant <= 52:
         pytest.skip("needs a long double that is longer than a double, as a reference")
     text = _SOURCE + "".join(f"DEFINE({name}, {name}(a))\n" for name in FUNCTIONS)
+    for name in FUNCTIONS:
+        for place, numbers in FOUR.items():
+            text += f"DEFINE({name}_{place}, called::{name}({numbers}).{place})\n"
     return compiled_library(text, tmp_path_factory.mktemp("math"), request.param)
 
 
@@ -138,6 +144,16 @@ def test_tanh_is_exact_at_its_ends(library, dtype):
     got = call(library, "tanh", np.concatenate([large, -large]), np.tile(large, 2))
     assert np.abs(got).max() == 1
     np.testing.assert_array_equal(got[: len(large)][large > 20], 1)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_four_have_the_bits_of_one(library, name, dtype):
+    x = np.concatenate([np.array(SPECIAL, dtype), spread(1e-3, 50, dtype)])
+    y = np.full_like(x, 0.3)
+    one = call(library, name, x, y)
+    for place in FOUR:
+        np.testing.assert_array_equal(call(library, f"{name}_{place}", x, y), one)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

@@ -212,8 +212,37 @@ def test_a_large_product_is_a_loop_over_the_leaf():
     first = "gs::product<1, 12, 12, F64>(gs::computed<12>(v0), gs::in_leaf<0, 1, 12>(p0), v1);"
     assert first in got
     assert "gs::in_leaf<0, 12, 1>(p0)" in got
-    assert "= gs::called::tanh(v1[0]);" in got
+    assert "] = gs::called::tanh(v1[0], v1[1], v1[2], v1[3]);" in got
     assert "p0[" not in got
+
+
+def calls(function, *args):
+    """How many numbers each call of a function that is there often takes."""
+    got = text(traced(function, *args, names=[f"a{i}" for i in range(len(args))]))
+    return [len(numbers.split(",")) for numbers in re.findall(r"gs::called::\w+\((.*)\);", got)]
+
+
+def test_calls_of_one_function_are_joined():
+    assert calls(jnp.tanh, jnp.ones(14)) == [4, 4, 4, 1, 1]
+    assert calls(lambda x: x * jax.nn.sigmoid(x), jnp.ones(12)) == [4, 4, 4]
+    assert calls(lambda x: jnp.tanh(jnp.sin(x)), jnp.ones(10)) == [4, 4, 1, 1] * 2
+    pull = lambda x, ct: jax.vjp(lambda x: jnp.tanh(jnp.tanh(x)), x)[1](ct)
+    assert calls(pull, jnp.ones(12), jnp.ones(12)) == [4] * 6
+
+
+def test_calls_that_need_each_other_are_not_joined():
+    def again(x):
+        for _ in range(10):
+            x = jnp.tanh(x)
+        return x
+
+    assert calls(again, jnp.ones(())) == [1] * 10
+    assert calls(lambda x, y: x**y, jnp.ones(12), jnp.ones(12)) == [2] * 12
+
+
+def test_calls_of_two_precisions_are_not_joined():
+    two = lambda x, y: [jnp.tanh(z) for pair in zip(x, y, strict=True) for z in pair]
+    assert calls(two, jnp.ones(6), jnp.ones(6, "float32")) == [1] * 12
 
 
 def test_every_function_that_may_be_called_can_be():

@@ -68,6 +68,7 @@ class Unit:
     - `text`: C++ up to the entry point; needs the headers in `csrc/`.
     - `num_leaves`, `num_wanted`, `entries`: leaves it takes, those whose cotangents it returns, and
         the number of entries of the latter.
+    - `side_by_side`: whether it computes functions of doubles several at a time.
     """
 
     job: str
@@ -75,6 +76,7 @@ class Unit:
     num_leaves: int
     num_wanted: int
     entries: int
+    side_by_side: bool
 
     @property
     def arguments(self) -> str:
@@ -439,7 +441,8 @@ class _Writer:
                 "",
             ]
         )
-        return Unit(job, text, num_leaves, self._num_wanted, entries)
+        side_by_side = self._with_calls and self._dtype == np.float64
+        return Unit(job, text, num_leaves, self._num_wanted, entries, side_by_side)
 
 
 def _per_output(

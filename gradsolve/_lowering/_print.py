@@ -60,6 +60,7 @@ _INFIX = {
 
 # Functions whose C++ name is not that of the operation.
 _FUNCTIONS = {
+    Op.DIV: "divide",
     Op.REM: "remainder",
     Op.EQ_TOTAL: "total_equal",
     Op.LT_TOTAL: "total_less",
@@ -101,6 +102,8 @@ CALLABLE = frozenset(
 
 # One that is there more often than this is called, not inlined.
 _MOST_INLINED = 8
+# Calls of one function of one number are joined: `csrc/gs/called.h` says why.
+_JOINED = 4
 
 
 def called_functions(function: Function) -> frozenset[Op]:
@@ -173,8 +176,15 @@ class _Printer:
 
     def block(self, block: Block) -> None:
         """Prints the operations of a block."""
+        printed: set[Value] = set()
         for position, value in enumerate(block.values):
-            if value.op is Op.BRANCHES:
+            if value in printed:
+                continue
+            joined = self._joined(block, position)
+            if joined:
+                printed.update(joined)
+                self._calls(joined)
+            elif value.op is Op.BRANCHES:
                 self._branches(value, self._results(block, position))
             elif value.op is Op.LOOP:
                 self._loop(value, self._results(block, position))
@@ -198,6 +208,20 @@ class _Printer:
             self._line(f"{sink.target} = {self._use(value)};")
         elif not (value.is_constant and value.data == 0):
             self._line(f"{sink.target} = {sink.target} + {self._use(value)};")
+
+    def _joined(self, block: Block, position: int) -> list[Value]:
+        """The calls from here on that can be one, since none needs another; or nothing."""
+        values = block.values[position : position + _JOINED]
+        first = values[0]
+        if first.op not in self.called or len(first.args) != 1 or len(values) < _JOINED:
+            return []
+        alike = all(value.op is first.op and value.dtype == first.dtype for value in values)
+        return values if alike and not any(value.args[0] in values for value in values) else []
+
+    def _calls(self, values: Sequence[Value]) -> None:
+        args = ", ".join(self._use(value.args[0]) for value in values)
+        names = ", ".join(self._name(value) for value in values)
+        self._line(f"const auto [{names}] = gs::called::{_function(values[0].op)}({args});")
 
     def _product(self, value: Value) -> None:
         product: Product = value.data
@@ -347,7 +371,7 @@ class _Printer:
         text = self._special(value, args)
         if text is not None:
             return text
-        name = "divide" if op is Op.DIV else _FUNCTIONS.get(op, op.name.lower())
+        name = _function(op)
         if op in self.called:
             name = f"called::{name}"
         return f"gs::{name}({', '.join(args)})"
@@ -380,6 +404,10 @@ class _Printer:
             case Op.LOAD:
                 return f"gs::load({self._leaf_array(value.data)}, {args[0]})"
         return None
+
+
+def _function(op: Op) -> str:
+    return _FUNCTIONS.get(op, op.name.lower())
 
 
 def literal(number: Any) -> str:
