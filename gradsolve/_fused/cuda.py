@@ -21,21 +21,12 @@ from .launcher import ON_GPU, Launcher, launcher
 from .unit import Unit
 
 _MAX_BLOCK = 128
-_MAX_SHARED = 32768
 _BY_PYTHON = "Kernels are launched by Python, which takes longer"
 
 
 def block_size(lanes: int) -> int:
     """Threads per block: small ensembles are spread over as many multiprocessors as possible."""
     return 32 if lanes <= 32768 else _MAX_BLOCK
-
-
-def _rows_that_wait(unit: Unit) -> int:
-    """Rows of the mesh that a trajectory keeps in shared memory; see `csrc/gs/mesh_rows.h`."""
-    if unit.job != "record":
-        return 0
-    fitting = (rows for rows in (8, 4) if rows * unit.row_bytes * _MAX_BLOCK <= _MAX_SHARED)
-    return next(fitting, 0)
 
 
 def cuda_source(unit: Unit) -> str:
@@ -47,18 +38,11 @@ def cuda_source(unit: Unit) -> str:
     # four tanh of doubles then take 680 cycles instead of 290.
     spacious = unit.job == "record" or unit.side_by_side
     bounds = "gs::kMaxBlock, 1" if spacious else "gs::kMaxBlock"
-    waiting = (
-        f"""static_assert(gs::rows_that_wait<Problem::dim>() == {_rows_that_wait(unit)},
-              "the caller asks for memory for these rows of each trajectory");
-"""
-        if unit.job == "record"
-        else ""
-    )
     text = f"""{unit.text}
 #include "gs/cuda.h"
 
 static_assert(gs::kMaxBlock == {_MAX_BLOCK}, "blocks are launched with this many threads at most");
-{waiting}
+
 using Arguments = {unit.arguments};
 
 extern "C" __global__ void __launch_bounds__({bounds})
@@ -115,7 +99,6 @@ class CudaKernel(AbstractKernel):
         self._cubin = build_cubin(cuda_source(unit), architecture)
         self._name = hashlib.sha256(self._cubin).hexdigest()
         self._entries = unit.entries if unit.job == "adjoint" else 0
-        self._shared_bytes = _rows_that_wait(unit) * unit.row_bytes  # of each thread
         self._lock = threading.Lock()
         self._functions: tuple[Any, ...] = ()
         self._contexts: dict[int, int] = {}
@@ -130,7 +113,6 @@ class CudaKernel(AbstractKernel):
         numbers = {
             "blocks": -(-lanes // threads),
             "block_size": threads,
-            "shared_bytes": self._shared_bytes * threads,
             "reduce_blocks": self._entries if reduce else 0,
             "reduce_block_size": _MAX_BLOCK,
         }
@@ -180,10 +162,7 @@ class CudaKernel(AbstractKernel):
         pointers = (ctypes.c_void_p * 2)(ctypes.addressof(words), ctypes.addressof(count))
         at = ctypes.addressof(pointers)
         driver = self._driver
-        shared = self._shared_bytes * threads
-        code = driver.cuLaunchKernel(
-            functions[0], blocks, 1, 1, threads, 1, 1, shared, stream, at, 0
-        )
+        code = driver.cuLaunchKernel(functions[0], blocks, 1, 1, threads, 1, 1, 0, stream, at, 0)
         if reduce and not int(code[0]):
             code = driver.cuLaunchKernel(
                 functions[1], self._entries, 1, 1, _MAX_BLOCK, 1, 1, 0, stream, at, 0

@@ -69,7 +69,6 @@ class Unit:
     - `num_leaves`, `num_wanted`, `entries`: leaves it takes, those whose cotangents it returns, and
         the number of entries of the latter.
     - `side_by_side`: whether it computes functions of doubles several at a time.
-    - `row_bytes`: of a time and a state.
     """
 
     job: str
@@ -78,7 +77,6 @@ class Unit:
     num_wanted: int
     entries: int
     side_by_side: bool
-    row_bytes: int
 
     @property
     def arguments(self) -> str:
@@ -444,8 +442,7 @@ class _Writer:
             ]
         )
         side_by_side = self._with_calls and self._dtype == np.float64
-        row_bytes = (self._dim + 1) * self._dtype.itemsize
-        return Unit(job, text, num_leaves, self._num_wanted, entries, side_by_side, row_bytes)
+        return Unit(job, text, num_leaves, self._num_wanted, entries, side_by_side)
 
 
 def _per_output(

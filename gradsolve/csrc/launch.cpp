@@ -7,9 +7,8 @@
 //   words    the structure that the kernel takes, as 64-bit words (gs/arguments.h),
 //   slots    which of the words are addresses: of the outputs first, then of the inputs,
 //
-// on the CPU `threads`, and on a GPU `blocks`, `block_size`, `shared_bytes` of a block, and
-// `reduce_blocks`, the number of sums that a second kernel forms (0 for none), in blocks of
-// `reduce_block_size`.
+// on the CPU `threads`, and on a GPU `blocks`, `block_size` and `reduce_blocks`: the number of sums
+// that a second kernel forms, 0 for none.
 
 namespace {
 
@@ -130,9 +129,8 @@ int launch_on_gpu(const XLA_FFI_Attrs& attributes, const Kernel& kernel, void* s
   void* arguments[] = {words, &blocks};
   const auto block_size = static_cast<unsigned>(number(attributes, "block_size"));
   const auto reduce_blocks = static_cast<unsigned>(number(attributes, "reduce_blocks"));
-  const auto shared_bytes = static_cast<unsigned>(number(attributes, "shared_bytes"));
   const int code = driver.launch(kernel.functions[0], static_cast<unsigned>(blocks), 1, 1,
-                                 block_size, 1, 1, shared_bytes, stream, arguments, nullptr);
+                                 block_size, 1, 1, 0, stream, arguments, nullptr);
   if (code != 0 || reduce_blocks == 0) return code;
   const auto reduce_size = static_cast<unsigned>(number(attributes, "reduce_block_size"));
   return driver.launch(kernel.functions[1], reduce_blocks, 1, 1, reduce_size, 1, 1, 0, stream,

@@ -7,7 +7,6 @@
 
 #include "gs/arguments.h"
 #include "gs/explicit_rk.h"
-#include "gs/mesh_rows.h"
 #include "gs/outputs.h"
 
 namespace gs {
@@ -17,6 +16,13 @@ GS_FN Mask all_finite(const Real* x) {
   Mask out(true);
   for_each<N>([&](auto c) GS_LAMBDA { out = out & is_finite(x[c]); });
   return out;
+}
+
+// Stores a state, component by component, in block `row` of an array [rows][dim][ensemble].
+template <int N>
+GS_FN void store_state_rows(Mask where, Scalar* array, I32 row, const Lanes& lanes, const Real* y) {
+  for_each<N>([&](auto c)
+                  GS_LAMBDA { store_rows(where, array, row * I32(N) + I32(c), lanes, y[c]); });
 }
 
 // The first checkpoint of a pack, of trajectories without a single step too: see adjoint.h.
@@ -85,8 +91,8 @@ GS_FN void record(const RecordArguments<P::num_leaves>& a, const Lanes& lanes) {
 
   const int32_t capacity = static_cast<int32_t>(a.capacity);
   const int32_t max_steps = static_cast<int32_t>(a.max_steps);
-  I32 accepted(0), attempts(0), next_output(0);
-  MeshRows<dim> rows(a, lanes);
+  const int32_t every = static_cast<int32_t>(a.checkpoint_every);
+  I32 accepted(0), attempts(0), next_output(0), next_saved(0), block(0);
   const OutputTimes outputs{{a.ts, lanes}, static_cast<int32_t>(a.num_outputs), lanes, direction};
   Real next_time(kInfinity);
   if (P::with_outputs && outputs.count > 0) next_time = outputs.forward(next_output);
@@ -95,8 +101,7 @@ GS_FN void record(const RecordArguments<P::num_leaves>& a, const Lanes& lanes) {
   Mask active = (status == I32(kSuccessful)) & lanes.valid;
   for (;;) {
     const Mask running = active & (attempts < I32(max_steps)) & (accepted < I32(capacity));
-    if (!rows.advance(running, accepted)) break;
-    if (!any(running)) continue;
+    if (!any(running)) break;
     const Real from = direction * t, to = direction * t_next;
     if constexpr (!P::Tableau::fsal) Method::first_stage(p, from, y, k[0]);
     Real y1[dim], error[dim];
@@ -113,9 +118,15 @@ GS_FN void record(const RecordArguments<P::num_leaves>& a, const Lanes& lanes) {
     P::judge(p, t0, t1, floor, t, t_next, y, y1, error, controller, ok, done, t_after, verdict,
              state);
     ok = ok & running;
-    rows.template add<dim>(ok, accepted, to, y);
+    if (a.checkpoints != nullptr) {
+      const Mask save = ok & (accepted == next_saved);
+      store_state_rows<dim>(save, a.checkpoints, block, lanes, y);
+      block = block + convert<I32>(save);
+      next_saved = next_saved + select(save, I32(every), I32(0));
+    }
     accepted = accepted + convert<I32>(ok);
     attempts = attempts + convert<I32>(running);
+    store_rows(ok, a.times, accepted, lanes, to);
     if constexpr (P::with_outputs) {
       write_outputs<P, Method>(p, outputs, a.ys, ok, from, to, y, k, y1, next_output, next_time);
     }

@@ -25,8 +25,4 @@ GS_FN int32_t highest_in_warp(I32 x) {
   return out;
 }
 
-#if GS_CUDA
-GS_FN int32_t lowest_in_warp(int32_t x) { return -highest_in_warp(-x); }
-#endif
-
 }  // namespace gs
