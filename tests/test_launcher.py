@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import gradsolve as gs
+from gradsolve import _choice
 from gradsolve._build import CompilationError, host_compiler
 from gradsolve._fused import cuda
 from gradsolve._fused.launcher import ON_HOST, launcher
@@ -25,12 +26,16 @@ def test_a_kernel_of_another_process():
 
 @pytest.fixture
 def forgotten():
-    """Kernels are looked up anew, before and after."""
-    cuda.cuda_kernel.cache_clear()
-    jax.clear_caches()
-    yield
-    cuda.cuda_kernel.cache_clear()
-    jax.clear_caches()
+    """Forgets kernels and choices, now and when called."""
+
+    def forget():
+        _choice._choices.clear()
+        cuda.cuda_kernel.cache_clear()
+        jax.clear_caches()
+
+    forget()
+    yield forget
+    forget()
 
 
 def test_a_gpu_without_a_compiler_says_so(monkeypatch):
@@ -58,8 +63,7 @@ def test_a_gpu_with_a_compiler_that_fails_says_so(monkeypatch):
 
 
 @pytest.mark.gpu
-@pytest.mark.usefixtures("forgotten")
-def test_python_launches_the_same(monkeypatch):
+def test_python_launches_the_same(monkeypatch, forgotten):
     def gradient():
         trajectory = gs.solve(
             LotkaVolterra(0.55, 0.028, 0.80, 0.024),
@@ -75,8 +79,7 @@ def test_python_launches_the_same(monkeypatch):
     reason, expected = gradient()
     assert reason == "CUDA was asked for."
     monkeypatch.setenv("GRADSOLVE_CXX", "no-such-compiler")
-    cuda.cuda_kernel.cache_clear()
-    jax.clear_caches()
+    forgotten()
     reason, found = gradient()
     assert "launched by Python" in reason
     for a, b in zip(expected, found, strict=True):

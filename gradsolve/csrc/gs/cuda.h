@@ -28,26 +28,17 @@ __device__ __forceinline__ Rows rows_of_warp(int32_t own) {
   return out;
 }
 
-// Trajectories whose numbers a GPU's memory reads and writes together.
-constexpr int kSector = 32 / sizeof(Scalar);
-
 // The trajectories of a block in the order of their numbers of steps, so that the threads of a warp
-// have about equally many: a warp takes as long as its longest trajectory. `together` neighbours in
-// memory stay neighbours, a power of two, and are sorted by the longest of them. Nothing is sorted
-// unless it is worth it, and whether it can be is asked first: sorting costs as much as a few
-// steps.
-__device__ __forceinline__ Lanes lanes_by_steps(const int32_t* num_steps, int64_t total,
-                                                int together) {
+// have about equally many: a warp takes as long as its longest trajectory. Neighbours in memory
+// stay together unless sorting is worth it, and whether it can be is asked first: sorting costs as
+// much as a few steps.
+__device__ __forceinline__ Lanes lanes_by_steps(const int32_t* num_steps, int64_t total) {
   if (blockDim.x <= 32) return lanes_of_this_thread(total);
   __shared__ int32_t steps[kMaxBlock], order[kMaxBlock], sorted_rows[kMaxBlock / 32];
   __shared__ Rows rows[kMaxBlock / 32];
   const int own_place = threadIdx.x, size = blockDim.x, warps = size / 32;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * size;
-  int32_t own = first + own_place < total ? num_steps[first + own_place] : 0;
-  for (int offset = 1; offset < together; offset *= 2) {
-    const int32_t other = __shfl_xor_sync(0xffffffffu, own, offset);
-    own = other > own ? other : own;
-  }
+  const int32_t own = first + own_place < total ? num_steps[first + own_place] : 0;
   const Rows of_warp = rows_of_warp(own);
   steps[own_place] = own;
   if (own_place % 32 == 0) rows[own_place / 32] = of_warp;
@@ -84,9 +75,10 @@ __device__ __forceinline__ void record_on_gpu(const RecordArguments<P::num_leave
 
 template <class P>
 __device__ __forceinline__ void replay_on_gpu(const ReplayArguments<P::num_leaves>& a) {
-  // With checkpoints to write, what sorting one by one saves in steps, memory that is touched in
-  // pieces costs.
-  replay<P>(a, lanes_by_steps(a.num_steps, a.lanes, a.checkpoints != nullptr ? kSector : 1));
+  // Checkpoints are written, and in the adjoint read, in no order but theirs: what sorting saves in
+  // steps, memory that is touched in pieces costs.
+  const bool in_order = a.checkpoints != nullptr;
+  replay<P>(a, in_order ? lanes_of_this_thread(a.lanes) : lanes_by_steps(a.num_steps, a.lanes));
 }
 
 // The sum over the threads of a block, in one order; the result is that of thread 0.
@@ -108,7 +100,7 @@ __device__ __forceinline__ void adjoint_on_gpu(
   constexpr int entries = P::num_cotangents;
   __shared__ Scalar of_warps[32];
   Real ct_p[entries > 0 ? entries : 1];
-  adjoint<P>(a, lanes_by_steps(a.num_steps, a.lanes, kSector), ct_p);
+  adjoint<P>(a, lanes_of_this_thread(a.lanes), ct_p);
   static_for<P::num_wanted>([&](auto leaf) GS_LAMBDA {
     constexpr int L = decltype(leaf)::value;
     constexpr int begin = P::wanted_begin[L], size = P::wanted_begin[L + 1] - begin;
