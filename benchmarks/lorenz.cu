@@ -8,7 +8,8 @@
 //   POWER  0: pow() of CUDA's library for the step size; 1: single precision, which is enough for a
 //          factor that is multiplied by 0.9 anyway
 //
-// Arrays are [row][component][trajectory], as in the generated kernels.
+// Arrays are [row][component][trajectory], as in the generated kernels, whose end states alone are
+// [trajectory][component].
 
 #ifndef REAL
 #define REAL double

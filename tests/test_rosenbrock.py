@@ -357,3 +357,31 @@ def test_an_ensemble_in_kernels(fused):
     alive = jnp.arange(11) != 3
     assert relative(got[0].mu[alive], want[0].mu[alive]) < 1e-11
     assert relative(got[1], want[1]) < 1e-11
+
+
+@pytest.mark.parametrize("integrator", [gs.Rodas5P(), gs.ROS34PW2()], **NAMED)
+def test_kernels_in_single_precision(integrator, fused):
+    """With steps of fixed length: an adaptive choice may turn on a last bit."""
+
+    def run(backend, dtype):
+        system = jax.tree.map(lambda leaf: leaf.astype(dtype), SYSTEM)
+        trajectory = gs.solve(
+            system,
+            Y0.astype(dtype),
+            t0=T0,
+            t1=T1,
+            ts=TS,
+            integrator=integrator,
+            controller=gs.ConstantStep(0.05),
+            backend=backend,
+        )
+        _, (by_system, by_y0) = trajectory.loss_grad(loss, wrt=("system", "y0"))
+        return trajectory.ys, jnp.concatenate([*map(jnp.ravel, jax.tree.leaves(by_system)), by_y0])
+
+    ys, gradient = run(fused, jnp.float32)
+    assert ys.dtype == gradient.dtype == jnp.float32
+    exact_ys, exact_gradient = run(gs.XLA(), jnp.float64)
+    plain_ys, plain_gradient = run(gs.XLA(), jnp.float32)
+    # Both round in their own ways: neither may be much further from double precision.
+    assert relative(ys, exact_ys) < 3 * relative(plain_ys, exact_ys) + 1e-6
+    assert relative(gradient, exact_gradient) < 3 * relative(plain_gradient, exact_gradient) + 1e-6

@@ -23,8 +23,11 @@ struct Mesh {
     direction = select(t1 < t0, Real(-1), Real(1));
     num_steps = load<I32>(a.num_steps, 0, lanes);
     succeeded = load<I32>(a.status, 0, lanes) == I32(0);
-    const Real reached = load_rows<Real>(times, num_steps, lanes);
-    end = select(succeeded, t1, select(num_steps == I32(0), t0, reached));
+    end = t1;
+    if (!all(succeeded)) {  // the load waits for that of num_steps, and is rarely needed
+      const Real reached = load_rows<Real>(times, num_steps, lanes);
+      end = select(succeeded, t1, select(num_steps == I32(0), t0, reached));
+    }
   }
 
   GS_FN Mask takes(int32_t row) const { return I32(row) < num_steps; }
