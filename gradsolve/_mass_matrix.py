@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
+from jax.core import eval_jaxpr
+from jax.extend.core import Jaxpr, Literal
 
 from ._checks import is_concrete
 from ._custom_types import Array, PyTree
@@ -53,15 +54,14 @@ def mass_matrix(system: PyTree, axes: Sequence[int | None], layout: StateLayout)
             f"{name} must have the shape {(layout.dim, layout.dim)}, one row and one column for "
             f"each number of the state, got {struct.shape}."
         )
-    if _depends_on_inputs(closed) or not is_concrete(closed.consts):
+    if _depends_on_inputs(closed.jaxpr) or not is_concrete(closed.consts):
         raise ValueError(
             f"{name} must be constant, and it depends on parameters of the system or on traced "
             "values. Divide the equations by what varies, or make it a NumPy array."
         )
     with jax.ensure_compile_time_eval():
-        values = np.asarray(
-            jaxpr_as_fun(closed)(*[jnp.zeros(s.shape, s.dtype) for s in structs])[0]
-        )
+        zeros = [jnp.zeros(s.shape, s.dtype) for s in structs]
+        values = np.asarray(eval_jaxpr(closed.jaxpr, closed.consts, *zeros)[0])
     if not np.isfinite(values).all():
         raise ValueError(f"{name} must be finite, got {values}.")
     return values
@@ -72,9 +72,9 @@ def defines_mass_matrix(system: PyTree) -> bool:
     return getattr(type(system), "mass_matrix", None) is not ODESystem.mass_matrix
 
 
-def _depends_on_inputs(closed: ClosedJaxpr) -> bool:
-    touched = set(closed.jaxpr.invars)
-    for eqn in closed.jaxpr.eqns:
+def _depends_on_inputs(jaxpr: Jaxpr) -> bool:
+    touched = set(jaxpr.invars)
+    for eqn in jaxpr.eqns:
         if any(not isinstance(atom, Literal) and atom in touched for atom in eqn.invars):
             touched.update(eqn.outvars)
-    return any(not isinstance(atom, Literal) and atom in touched for atom in closed.jaxpr.outvars)
+    return any(not isinstance(atom, Literal) and atom in touched for atom in jaxpr.outvars)

@@ -1,5 +1,7 @@
 """`kernel_source` shows exactly what solves, replays and gradients compile."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -107,7 +109,7 @@ class _NotLoaded(host.HostKernel):
     def __init__(self, *_):
         pass
 
-    def handler(self, lanes, reduce):
+    def handler(self, lanes, reduce) -> Any:
         return None
 
 

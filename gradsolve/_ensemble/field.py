@@ -6,7 +6,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
+from jax.core import eval_jaxpr
+from jax.extend.core import Jaxpr, Literal
 
 from .._custom_types import Array, LaneMatrix, LaneState, LaneTime, Leaf
 from .components import (
@@ -66,8 +67,7 @@ class FieldJaxpr:
 
     def __call__(self, leaves: Sequence[Leaf], t: Array, y: Array) -> Array:
         count = self.num_parameters
-        run = jaxpr_as_fun(ClosedJaxpr(self.jaxpr, list(leaves[count:])))
-        return run(*leaves[:count], t, y)[0]
+        return eval_jaxpr(self.jaxpr, list(leaves[count:]), *leaves[:count], t, y)[0]
 
     def call_components(self, leaves: Sequence[Any], t: Array, y: Sequence[Array]) -> list[Array]:
         """The same, component by component; small leaves may come as object arrays of scalars."""

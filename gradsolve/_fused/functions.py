@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
-from jax.extend.core import ClosedJaxpr
 
 from .. import _step_control
 from .._controllers import Window
@@ -246,10 +245,8 @@ def _regroup(scalars: Sequence[Array], structs: Sequence[Any]) -> list[Array]:
     return out
 
 
-def _lower_closed(
-    closed: ClosedJaxpr, inputs: Sequence[Any], structural_zeros: bool = True
-) -> Function:
-    """Lowers a traced function; its constants, if any, are known arrays made while tracing."""
+def _lower_closed(closed: Any, inputs: Sequence[Any], structural_zeros: bool = True) -> Function:
+    """Lowers what `jax.make_jaxpr` returns; its constants, if any, are known arrays."""
     constants = [np.asarray(const) for const in closed.consts]
     return lower(closed.jaxpr, [*constants, *inputs], structural_zeros=structural_zeros)
 
