@@ -305,3 +305,25 @@ def test_a_trajectory_is_stored_and_evaluated(fused, tmp_path):
     assert same_bits(got[:, 1], Y0S[:5])
     want = under(gs.XLA(), trajectory).evaluate(t)
     assert np.max(np.abs(got - want)) < SAME_MESH * np.max(np.abs(want))
+
+
+@pytest.mark.parametrize("backwards", [False, True], ids=["forwards", "backwards"])
+def test_times_that_an_ensemble_shares_under_vmap(fused, backwards):
+    """Times that are shared inside and batched outside; their cotangents are sums inside."""
+    system, y0 = members(3)
+    ends = (2.0, 0.1) if backwards else (0.1, 2.0)
+    t0, t1 = (jnp.array([end, end + 0.1]) for end in ends)
+    ts = jnp.stack([jnp.linspace(*ends, 4)[1:-1]] * 2) + jnp.array([[0.0], [0.1]])
+
+    def loss(t0, t1, ts):
+        options = {"t0": t0, "t1": t1, "ts": ts, "max_steps": 64}
+        return jnp.sum(jnp.sin(record(system, y0, fused, **options).ys))
+
+    gradient = jax.grad(loss, argnums=(0, 1, 2))
+    got = jax.vmap(gradient)(t0, t1, ts)
+    for i in range(2):
+        alone = gradient(t0[i], t1[i], ts[i])
+        assert all(ct.shape == of.shape[1:] for ct, of in zip(alone, got, strict=True))
+        for one, of_all in zip(alone, got, strict=True):
+            # Sums over three trajectories, which may be taken in another order.
+            np.testing.assert_allclose(of_all[i], one, rtol=1e-12, atol=1e-14)
