@@ -1,7 +1,7 @@
 """The algebraic equations of a system with a singular mass matrix."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,35 +15,7 @@ from ._controllers import PIDController
 from ._custom_types import Array, PyTree
 from ._ensemble.layout import StateLayout
 from ._in_axes import Axes, lane_last
-
-
-class Algebraic(NamedTuple):
-    """What is algebraic: `left.T @ f(t, y) = 0`, to be solved along `right`.
-
-    The columns span the left and the right null space of the mass matrix.
-    """
-
-    left: np.ndarray
-    right: np.ndarray
-
-
-def algebraic_equations(mass: np.ndarray) -> Algebraic | None:
-    """The algebraic equations; `None` if the mass matrix is regular."""
-    u, sizes, vt = np.linalg.svd(np.asarray(mass, np.float64))
-    rank = int(np.sum(sizes > sizes[0] * len(mass) * np.finfo(mass.dtype).eps))
-    if rank == len(mass):
-        return None
-    # Where rows and columns are zero, the null spaces are spanned by unit vectors.
-    return Algebraic(*(_tidy(x).astype(mass.dtype) for x in (u[:, rank:], vt[rank:].T)))
-
-
-def _tidy(basis: np.ndarray) -> np.ndarray:
-    """The same space, spanned by unit vectors if it is."""
-    projector = basis @ basis.T
-    diagonal = np.round(np.diag(projector))
-    if np.allclose(projector, np.diag(diagonal), atol=1e-12):
-        return np.eye(len(basis))[:, diagonal == 1]
-    return basis
+from ._null_spaces import Algebraic, algebraic_equations
 
 
 def for_each_trajectory(
@@ -114,6 +86,8 @@ def check_consistent(
     if algebraic is None or not is_concrete((system, y0, arrays.t0, controller)):
         return
     change, y = _newton_step(algebraic, system, y0, arrays.t0, axes, layout, lanes)
+    if not is_concrete(change):  # the field closes over traced values
+        return
     if isinstance(controller, PIDController):
         allowed = np.asarray(_lanes_last(controller, axes).scale(y.T)).T
     else:

@@ -1,16 +1,18 @@
 """The initial state nearest to a given one that satisfies the algebraic equations."""
 
+import dataclasses
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import optimistix
 
-from ._algebraic import algebraic_equations, for_each_trajectory
+from ._algebraic import for_each_trajectory
 from ._controllers import ConstantStep
 from ._custom_types import Array, ArrayLike, Float, PyTree, validates_input
 from ._in_axes import InAxes
 from ._mass_matrix import mass_matrix
+from ._null_spaces import algebraic_equations
 from ._solve import prepare
 from ._system import ODESystem
 
@@ -34,7 +36,8 @@ def consistent_state(
     - `system`: the model; its `mass_matrix` is singular.
     - `y0`: the state of which the differential part is kept; the algebraic part is a first guess.
     - `t0`: the time.
-    - `in_axes`: as for `solve`; with an ensemble the result has the ensemble axis first.
+    - `in_axes`: as for `solve`, of which `system`, `y0` and `t0` count; with an ensemble the result
+        has the ensemble axis first.
 
     **Returns:**
 
@@ -54,6 +57,8 @@ def consistent_state(
         "dt0": None,
         "controller": ConstantStep(1.0),
     }
+    if isinstance(in_axes, InAxes):
+        in_axes = dataclasses.replace(in_axes, t1=None, ts=None, dt0=None, controller=None)
     y0, arrays, layout, lanes = prepare(arguments, in_axes)
     mass = mass_matrix(system, arrays.axes.system, layout)
     algebraic = None if mass is None else algebraic_equations(mass)

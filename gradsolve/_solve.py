@@ -49,6 +49,8 @@ def solve(
 ) -> Trajectory:
     """Solves `dy/dt = system.vector_field(t, y)` for one trajectory or an ensemble.
 
+    With a `mass_matrix` the system is `M dy/dt = system.vector_field(t, y)`.
+
     Every trajectory of an ensemble has its own step size, its own clock and its own status. The
     accepted steps are recorded as a mesh, which the result can replay and differentiate. `solve`
     is a pure function of its arrays: it works under `jax.jit`, `jax.vmap`, `jax.grad` and their

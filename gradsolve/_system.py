@@ -51,6 +51,12 @@ class _ConvertingMeta(type(eqx.Module)):
     """Converts Python scalars given to `Array` fields once `__init__` has finished."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if "mass_matrix" in getattr(cls, "__dataclass_fields__", {}):
+            raise TypeError(
+                f"`{cls.__name__}.mass_matrix` cannot be a field of the model, for it must be "
+                "constant. Write a property that returns it, or an attribute of the class without "
+                "an annotation."
+            )
         self = super().__call__(*args, **kwargs)
         for name, annotation in _array_fields(cls).items():
             value = getattr(self, name, None)

@@ -1,5 +1,7 @@
 """XLA launches kernels through compiled handlers, and through Python only without a compiler."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -45,6 +47,17 @@ def test_a_gpu_without_a_compiler_says_so(monkeypatch):
         .remark()
         .endswith("by Python, which takes longer, since no C++ compiler was found.")
     )
+
+
+def test_a_gpu_with_a_compiler_that_does_not_start_says_so(monkeypatch):
+    monkeypatch.setenv("GRADSOLVE_CXX", "false")
+    assert "takes longer: The C++ compiler" in gs.CUDA().remark()
+
+
+def test_another_compiler_uses_the_same_handlers():
+    compiler = host_compiler()
+    other = dataclasses.replace(compiler, identity="another")
+    assert launcher(other) is launcher(compiler)
 
 
 def test_a_gpu_with_a_compiler_that_fails_says_so(monkeypatch):

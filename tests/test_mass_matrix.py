@@ -1,5 +1,7 @@
 """Mass matrices: equivalent systems, differential-algebraic systems, consistent initial states."""
 
+from typing import Any
+
 import diffrax
 import equinox as eqx
 import jax
@@ -128,12 +130,13 @@ def test_robertson_with_an_algebraic_equation(fused):
         assert value < 1e3 * SAME_MESH, what
 
 
-def test_trajectories_of_different_lengths():
+@pytest.mark.parametrize("backend", [gs.XLA(), gs.HostCPU()], ids=lambda b: type(b).__name__)
+def test_trajectories_of_different_lengths(backend):
     """What pads the mesh of a short trajectory must have a solution, and adds nothing."""
     rates = LOG_K + jnp.log(jnp.array([[1.0], [3.0], [0.1]]))
     in_axes = gs.InAxes(system=eqx.if_array(0), t1=0)
     ends = jnp.array([1.0, 400.0, 0.01])
-    options = {"t0": 0.0, "controller": TIGHT, "backend": gs.XLA()}
+    options = {"t0": 0.0, "controller": TIGHT, "backend": backend}
     together = gs.solve(Robertson(rates), START, t1=ends, in_axes=in_axes, **options)
     _, gradient = together.loss_grad(lambda ys: jnp.sum(ys[:, 0]))
     assert len(set(together.mesh.num_steps.tolist())) == 3
@@ -142,6 +145,71 @@ def test_trajectories_of_different_lengths():
         _, want = alone.loss_grad(lambda ys: ys[0])
         assert relative(together.ys[i], alone.ys) < 1e-9
         assert relative(gradient.log_k[i], want.log_k) < 1e-7
+
+
+@pytest.mark.parametrize("backend", [gs.XLA(), gs.HostCPU()], ids=lambda b: type(b).__name__)
+def test_an_empty_window(backend):
+    options = {"t0": 0.3, "backend": backend}
+    axes = gs.InAxes(t1=0)
+    together = gs.solve(Robertson(LOG_K), START, t1=jnp.array([0.3, 2.0]), in_axes=axes, **options)
+    assert same_bits(together.ys[0], START)
+    assert bool(together.succeeded.all())
+    state = gs.consistent_state(Rotated(2.0), jnp.array([0.5, 0.3]), t0=0.3)
+    assert same_bits(gs.solve(Rotated(2.0), state, t1=0.3, **options).ys, state)
+    # With a regular matrix the derivative by the end is that of the equations.
+    trajectory = gs.solve(WithMass(1.3), Y0, t1=0.3, **options)
+    assert same_bits(trajectory.ys, Y0)
+    _, (by_y0, by_t0, by_t1) = trajectory.loss_grad(loss, wrt=("y0", "t0", "t1"))
+    slope = jax.grad(loss)(Y0) @ Inverted(1.3).vector_field(0.3, Y0)
+    assert relative(by_y0, jax.grad(loss)(Y0)) < 1e-14
+    assert relative(by_t1, slope) < 1e-12
+    assert relative(by_t0, -slope) < 1e-12
+
+
+def test_a_field_that_closes_over_traced_values():
+    def end(log_k):
+        class Closure(gs.ODESystem):
+            @property
+            def mass_matrix(self):
+                return np.diag([1.0, 1.0, 0.0])
+
+            def vector_field(self, t, y):
+                return Robertson(log_k).vector_field(t, y)
+
+        return gs.solve(Closure(), START, t0=0.0, t1=1.0, controller=TIGHT, max_steps=64).ys[0]
+
+    want = jax.grad(
+        lambda k: gs.solve(Robertson(k), START, t0=0.0, t1=1.0, controller=TIGHT, max_steps=64).ys[
+            0
+        ]
+    )(LOG_K)
+    assert relative(jax.grad(end)(LOG_K), want) < 1e-12
+
+
+def test_small_entries_are_not_zeros():
+    """A regular matrix in bad units: nothing about it is algebraic."""
+
+    class Stiff(gs.ODESystem):
+        @property
+        def mass_matrix(self):
+            return np.diag([1.0, 1e-7])
+
+        def vector_field(self, t, y):
+            return jnp.stack([y[1], -y[1] - y[0]])
+
+    y0 = jnp.array([1.0, 0.5], jnp.float32)
+    assert bool(gs.solve(Stiff(), y0, t0=0.0, t1=0.1).succeeded)
+
+
+def test_a_matrix_that_is_a_field():
+    class Wrong(gs.ODESystem):
+        mass_matrix: Any = eqx.field(static=True)
+
+        def vector_field(self, t, y):
+            return -y
+
+    with pytest.raises(TypeError, match=r"`Wrong.mass_matrix` cannot be a field .* property"):
+        Wrong(np.eye(2))
 
 
 def test_single_precision():
@@ -248,8 +316,9 @@ def test_a_consistent_state_keeps_what_has_a_derivative():
 
 
 def test_consistent_states_of_an_ensemble_and_their_derivative():
+    in_axes = gs.InAxes(system=eqx.if_array(0), t1=0)  # as for the solve that follows
     first = lambda a: gs.consistent_state(
-        Rotated(a), jnp.array([0.5, 0.3]), t0=1.0, in_axes=gs.InAxes(system=eqx.if_array(0))
+        Rotated(a), jnp.array([0.5, 0.3]), t0=1.0, in_axes=in_axes
     )[:, 0]
     a = jnp.array([1.0, 9.0])
     assert relative(first(a), jnp.array([1.0, 2.0])) < 1e-12

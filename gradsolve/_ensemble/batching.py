@@ -35,7 +35,7 @@ def _fold(leaf: Leaf, batched: bool, size: int) -> Leaf:
 
 
 def _fold_lanes(leaf: Leaf, batched: bool, size: int, lanes: int) -> Leaf:
-    """The same for what may be shared by the ensemble, which it stays if that is possible."""
+    """The same for what an ensemble of several may share; what is not batched stays shared."""
     if leaf.shape[-1] == lanes:
         return _fold(leaf, batched, size)
     return _fold(jnp.broadcast_to(leaf, (*leaf.shape[:-1], lanes)), True, size) if batched else leaf

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .._build import (
+    CacheDirectoryError,
     CompilationError,
     CompilerNotFoundError,
     HostCompiler,
@@ -79,6 +80,8 @@ def launcher_for_gpu() -> Launcher | str:
         compiler = host_compiler()
     except CompilerNotFoundError:
         return f"{_BY_PYTHON}, since no C++ compiler was found."
+    except CompilationError as error:
+        return _by_python(error)
     return _compiled_launcher(compiler)
 
 
@@ -86,8 +89,12 @@ def launcher_for_gpu() -> Launcher | str:
 def _compiled_launcher(compiler: HostCompiler) -> Launcher | str:
     try:
         return launcher(compiler)
-    except CompilationError as error:
-        return f"{_BY_PYTHON}: {str(error).splitlines()[0]}"
+    except (CompilationError, CacheDirectoryError, OSError) as error:
+        return _by_python(error)
+
+
+def _by_python(error: Exception) -> str:
+    return f"{_BY_PYTHON}: {str(error).splitlines()[0]}"
 
 
 class CudaKernel(AbstractKernel):

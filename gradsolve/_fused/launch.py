@@ -1,4 +1,4 @@
-"""Launching a kernel from inside a computation of JAX: the only file that knows how."""
+"""Launching a kernel from inside a computation of JAX."""
 
 import abc
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,6 @@
 """Compiled handlers, through which XLA launches kernels without calling Python."""
 
 import ctypes
-import functools as ft
 import threading
 from collections.abc import Sequence
 
@@ -59,12 +58,17 @@ class Launcher:
             self._on_gpu = True
 
 
-@ft.cache
+_guard = threading.Lock()
+_launchers: list[Launcher] = []
+
+
 def launcher(compiler: HostCompiler) -> Launcher:
-    """The handlers, compiled and registered when they are first needed."""
-    return _load(str(build_launcher(compiler)))
+    """The handlers, compiled and registered when they are first needed.
 
-
-@ft.cache
-def _load(library: str) -> Launcher:
-    return Launcher(library)
+    There is one library in a process, of the first compiler that builds it: XLA knows a handler by
+    its name, and nothing in it depends on the kernels.
+    """
+    with _guard:
+        if not _launchers:
+            _launchers.append(Launcher(str(build_launcher(compiler))))
+        return _launchers[0]

@@ -11,6 +11,7 @@ import numpy as np
 from .._ensemble.program import Program
 from .._integrators import AbstractExplicitRK, AbstractRosenbrock
 from .._lowering import Function, LoweringError, Op, Sink, called_functions, print_body
+from .._null_spaces import algebraic_equations, regularised
 from .functions import (
     StepControl,
     identifier,
@@ -258,15 +259,22 @@ class _Writer:
 
     def _mass(self) -> str:
         """The matrix that multiplies the time derivative; nothing for the identity."""
-        with_mass = f"static constexpr bool with_mass = {flag(self._mass_matrix is not None)};\n"
-        if self._mass_matrix is None:
-            return with_mass
-        rows = [
-            f"{{{', '.join(number(float(entry), self._dtype) for entry in row)}}}"
-            for row in self._mass_matrix
-        ]
-        size = f"[{self._dim}][{self._dim}]"
-        return f"{with_mass}static constexpr Scalar mass{size} = {{{', '.join(rows)}}};\n"
+        mass = self._mass_matrix
+        tables = {}
+        if mass is not None:
+            tables["mass"] = mass
+            if algebraic_equations(mass) is not None:
+                tables["regular_mass"] = regularised(mass)
+        flags = {"with_mass": mass is not None, "singular_mass": "regular_mass" in tables}
+        lines = [f"static constexpr bool {name} = {flag(on)};\n" for name, on in flags.items()]
+        for name, matrix in tables.items():
+            rows = [
+                f"{{{', '.join(number(float(entry), self._dtype) for entry in row)}}}"
+                for row in matrix
+            ]
+            size = f"[{self._dim}][{self._dim}]"
+            lines.append(f"static constexpr Scalar {name}{size} = {{{', '.join(rows)}}};\n")
+        return "".join(lines)
 
     def pull_jacobian(self, function: Function, with_time: bool) -> None:
         """Pulls cotangents of the field's derivatives back, as `pull` does those of the field."""

@@ -9,6 +9,7 @@ import numpy as np
 from .._custom_types import LaneMatrix, LaneState, LaneTime, Leaf
 from .._ensemble.field import EnsembleField, Pullback, weighted_sum
 from .._ensemble.linear import Factors, factorise
+from .._null_spaces import regularised
 from ._base import AbstractIntegrator, OutputCotangents, Step, StepCotangents
 from ._rosenbrock_tableau import RosenbrockTableau
 from ._stages import (
@@ -75,13 +76,15 @@ def _run_stages(
 def _matrix(
     tableau: RosenbrockTableau, h: LaneTime, jacobian: LaneMatrix, mass: np.ndarray | None
 ) -> LaneMatrix:
-    """`M / gamma - h J`; the mass matrix is the identity in a step of length zero.
+    """`M / gamma - h J`; a singular mass matrix is made regular in a step of length zero.
 
-    Such a step pads the mesh of a lane that has finished. It is the identity, and must have a
-    solution also where `M` is singular.
+    Such a step pads the mesh of a lane that has finished, and is the whole mesh of an empty window.
+    It is the identity, and must have a solution.
     """
-    identity = jnp.eye(jacobian.shape[0], dtype=jacobian.dtype)[..., None]
-    matrix = identity if mass is None else jnp.where(h == 0, identity, mass[..., None])
+    if mass is None:
+        matrix = jnp.eye(jacobian.shape[0], dtype=jacobian.dtype)[..., None]
+    else:
+        matrix = jnp.where(h == 0, regularised(mass)[..., None], mass[..., None])
     return float(1 / tableau.gamma) * matrix - h * jacobian
 
 

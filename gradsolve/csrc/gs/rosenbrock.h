@@ -33,8 +33,20 @@ struct Rosenbrock : Stages<P> {
     }
   }
 
+  // The same in a step of length zero, which must have a solution: it pads the mesh of a trajectory
+  // that waits, and is the whole mesh of an empty window.
+  static constexpr Scalar regular_mass(int i, int j) {
+    if constexpr (P::singular_mass) {
+      return P::regular_mass[i][j];
+    } else {
+      return mass(i, j);
+    }
+  }
+
   struct Pattern {
-    static constexpr bool entry(int i, int j) { return P::depends[i][j] || mass(i, j) != 0; }
+    static constexpr bool entry(int i, int j) {
+      return P::depends[i][j] || mass(i, j) != 0 || regular_mass(i, j) != 0;
+    }
   };
   struct Dependence {
     static constexpr bool entry(int i, int j) { return P::depends[i][j]; }
@@ -64,7 +76,10 @@ struct Rosenbrock : Stages<P> {
   GS_FN static void decompose(Real h, const Real (*jacobian)[dim], LinearSystem& factors) {
     for_each<dim>([&](auto i) GS_LAMBDA {
       for_each<dim>([&](auto j) GS_LAMBDA {
-        const Real constant = Real(T::inverse_gamma * mass(i, j));
+        Real constant = Real(T::inverse_gamma * mass(i, j));
+        if constexpr (P::singular_mass) {
+          constant = select(h == Real(0), Real(T::inverse_gamma * regular_mass(i, j)), constant);
+        }
         factors.lu[i][j] = P::depends[i][j] ? fma(-h, jacobian[i][j], constant) : constant;
       });
     });
