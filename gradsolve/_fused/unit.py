@@ -11,7 +11,7 @@ import numpy as np
 from .._ensemble.program import Program
 from .._integrators import AbstractExplicitRK, AbstractRosenbrock
 from .._lowering import Function, LoweringError, Op, Sink, called_functions, print_body
-from .._null_spaces import algebraic_equations, regularised
+from .._null_spaces import regularised
 from .functions import (
     StepControl,
     identifier,
@@ -263,8 +263,9 @@ class _Writer:
         tables = {}
         if mass is not None:
             tables["mass"] = mass
-            if algebraic_equations(mass) is not None:
-                tables["regular_mass"] = regularised(mass)
+            regular = regularised(mass)
+            if regular is not mass:
+                tables["regular_mass"] = regular
         flags = {"with_mass": mass is not None, "singular_mass": "regular_mass" in tables}
         lines = [f"static constexpr bool {name} = {flag(on)};\n" for name, on in flags.items()]
         for name, matrix in tables.items():

@@ -7,8 +7,8 @@
 //   words    the structure that the kernel takes, as 64-bit words (gs/arguments.h),
 //   slots    which of the words are addresses: of the outputs first, then of the inputs,
 //
-// on the CPU `threads`, and on a GPU `blocks`, `block_size` and `reduce_blocks`: the number of sums
-// that a second kernel forms, 0 for none.
+// on the CPU `threads`, and on a GPU `blocks`, `block_size`, and `reduce_blocks`, the number of
+// sums that a second kernel forms (0 for none) in blocks of `reduce_block_size`.
 
 namespace {
 
@@ -60,7 +60,7 @@ const void* attribute(const XLA_FFI_Attrs& attributes, const char* name) {
       return attributes.attrs[i];
     }
   }
-  __builtin_trap();  // the caller, gradsolve/_fused/launcher.py, passes all of them
+  __builtin_trap();  // the caller, gradsolve/_fused/launch.py, passes all of them
 }
 
 int64_t number(const XLA_FFI_Attrs& attributes, const char* name) {
