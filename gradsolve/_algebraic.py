@@ -10,6 +10,7 @@ import jax.tree_util as jtu
 import numpy as np
 
 from ._arguments import SolveArrays
+from ._array_leaves import array_leaves
 from ._checks import is_concrete
 from ._controllers import PIDController
 from ._custom_types import Array, PyTree
@@ -28,17 +29,10 @@ def for_each_trajectory(
     lanes: int,
 ) -> Any:
     """`function(t0, y0, field)` of every trajectory, the state flat; the ensemble axis first."""
-    leaves, treedef = jtu.tree_flatten(system)
-    is_array = [eqx.is_array(leaf) for leaf in leaves]
-    arrays = [leaf for leaf, flag in zip(leaves, is_array, strict=True) if flag]
-    array_axes = [axis for axis, flag in zip(axes.system, is_array, strict=True) if flag]
+    arrays, array_axes, rebuild = array_leaves(system, axes.system)
 
     def one(arrays: list[Array], states: list[Array], t0: Array) -> Any:
-        remaining = iter(arrays)
-        full = [
-            next(remaining) if flag else leaf for leaf, flag in zip(leaves, is_array, strict=True)
-        ]
-        whole = jtu.tree_unflatten(treedef, full)
+        whole = rebuild(arrays)
         state = layout.flatten(jtu.tree_unflatten(jtu.tree_structure(y0), states))
         field = lambda y: layout.flatten(whole.vector_field(t0, layout.unflatten(y)))
         return function(t0, state, field)

@@ -12,6 +12,7 @@ import jax.tree_util as jtu
 
 from . import _results as codes
 from ._adjoint import DiscreteAdjoint
+from ._array_leaves import array_leaves
 from ._backends import AbstractRunner
 from ._checks import check_field_output
 from ._controllers import AbstractController
@@ -74,18 +75,11 @@ def _field(
     of a surrounding transformation and are differentiated if that asks for it.
     """
     layout = request.layout
-    named_leaves, treedef = jtu.tree_flatten_with_path(system)
-    leaves = [leaf for _, leaf in named_leaves]
-    is_array = [eqx.is_array(leaf) for leaf in leaves]
-    static = [None if flag else leaf for leaf, flag in zip(leaves, is_array, strict=True)]
-    axes = [axis for axis, flag in zip(request.axes.system, is_array, strict=True) if flag]
-    arrays = [leaf for leaf, flag in zip(leaves, is_array, strict=True) if flag]
+    named_leaves = jtu.tree_flatten_with_path(system)[0]
+    arrays, axes, rebuild = array_leaves(system, request.axes.system)
 
     def flat_field(arrays: list[Leaf], t: Array, y: Array) -> Array:
-        remaining = iter(arrays)
-        full = [next(remaining) if flag else s for flag, s in zip(is_array, static, strict=True)]
-        whole = jtu.tree_unflatten(treedef, full)
-        dy = whole.vector_field(t, layout.unflatten(y))
+        dy = rebuild(arrays).vector_field(t, layout.unflatten(y))
         check_field_output(layout, dy)
         return layout.flatten(dy)
 

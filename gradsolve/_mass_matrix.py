@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.tree_util as jtu
 import numpy as np
 from jax.core import eval_jaxpr
 from jax.extend.core import Jaxpr, Literal
 
+from ._array_leaves import array_leaves
 from ._checks import is_concrete
 from ._custom_types import Array, PyTree
 from ._ensemble.layout import StateLayout
@@ -29,20 +28,14 @@ def mass_matrix(system: PyTree, axes: Sequence[int | None], layout: StateLayout)
     """
     if not defines_mass_matrix(system):
         return None
-    leaves, treedef = jtu.tree_flatten(system)
-    is_array = [eqx.is_array(leaf) for leaf in leaves]
+    arrays, array_axes, rebuild = array_leaves(system, axes)
     structs = [
         jax.ShapeDtypeStruct(one_lane_shape(leaf, axis), leaf.dtype)
-        for leaf, axis, flag in zip(leaves, axes, is_array, strict=True)
-        if flag
+        for leaf, axis in zip(arrays, array_axes, strict=True)
     ]
 
     def matrix(arrays: list[Array]) -> Any:
-        remaining = iter(arrays)
-        full = [
-            next(remaining) if flag else leaf for leaf, flag in zip(leaves, is_array, strict=True)
-        ]
-        value = jtu.tree_unflatten(treedef, full).mass_matrix
+        value = rebuild(arrays).mass_matrix
         return None if value is None else jnp.asarray(value, layout.dtype)
 
     closed, struct = jax.make_jaxpr(matrix, return_shape=True)(structs)
