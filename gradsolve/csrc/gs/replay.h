@@ -29,20 +29,21 @@ GS_FN void replay(const ReplayArguments<P::num_leaves>& a, const Lanes& lanes) {
   // Trajectories in lockstep write their checkpoints together, those with fewer steps too: a GPU's
   // memory writes 32 bytes at a time, and has to read them first where a neighbour left some out.
   const bool saving = a.checkpoints != nullptr;
+  Scalar* next_checkpoint = a.checkpoints;
   const int32_t rows = saving ? highest_in_warp(mesh.num_steps) : highest(mesh.num_steps);
   // Times are read one row ahead.
   Real from = mesh.start(0), to = mesh.finish(0);
-  int32_t next_saved = 0;
-  int64_t saved = 0;
-  for (int32_t row = 0; row < rows; ++row) {
-    if (saving && row == next_saved) {
-      for_each<dim>([&](auto c) GS_LAMBDA { store(a.checkpoints, saved + c, lanes, y[c]); });
+  const Scalar* times_ahead = mesh.times_of(2);
+  int32_t next_saved = saving ? 0 : -1;
+  for (int32_t row = 0; row < rows; ++row, times_ahead += lanes.total) {
+    if (row == next_saved) {
+      for_each<dim>([&](auto c) GS_LAMBDA { store(next_checkpoint, c, lanes, y[c]); });
+      next_checkpoint += dim * lanes.total;
       next_saved += every;
-      saved += dim;
     }
-    const Mask taken = mesh.takes(row) & lanes.valid;
+    const Mask taken = mesh.takes(row);
     if (!any(taken)) continue;
-    const Real ahead = mesh.finish(row + 1);
+    const Real ahead = mesh.finish(row + 1, times_ahead);
     if constexpr (!P::Tableau::fsal) Method::first_stage(p, from, y, k[0]);
     Real y1[dim];
     Method::step(p, from, to, y, k, y1);
