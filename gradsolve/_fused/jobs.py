@@ -72,14 +72,20 @@ def record(
     arguments.write(_array((lanes, dim), dtype))
     arguments.write(None if inputs.ts is None else _array((outputs, dim, lanes), dtype))
     arguments.write(_array((capacity + 1, lanes), dtype))
-    for like in (counts, counts, counts, _array((lanes,), jnp.bool_), checkpoints):
+    # States in the rows of attempts, and which of those were accepted: see csrc/gs/attempts.h.
+    taken = None
+    if checkpoints is not None and every == 1:
+        taken = _array((-(-capacity // 32), lanes), jnp.uint32)
+    for like in (counts, counts, counts, _array((lanes,), jnp.bool_), checkpoints, taken):
         arguments.write(like)
     arguments.leaves(leaves, is_lane)
     results = iter(launch(compile_unit(unit), arguments, lanes))
     y1 = next(results).T
     ys = None if inputs.ts is None else next(results)
     times, accepted, rejected, status, unfinished = (next(results) for _ in range(5))
-    saved = None if checkpoints is None else (next(results), None)
+    states = None if checkpoints is None else next(results)
+    attempts = None if taken is None else (next(results), rejected)
+    saved = None if states is None else (states, attempts)
     recording = Recording(y1, ys, times, accepted, rejected, status, unfinished, saved)
     return recording, None, [None] * len(leaves)
 
@@ -143,7 +149,8 @@ def adjoint(
         with_segments=every > 1,
     )
     unit = adjoint_unit(program, _structs(leaves, is_lane), choices)
-    states, _ = inputs.checkpoints
+    states, attempts = inputs.checkpoints
+    taken, rejected = (None, None) if attempts is None else attempts
     groups = -(-lanes // group_size(lanes))
     lane_array = _array((lanes,), dtype)
     cotangents = [(lane_array if want else None) for want in (wanted.t0, wanted.t1)]
@@ -157,7 +164,7 @@ def adjoint(
         arguments.count(count)
     for times in (inputs.t0, inputs.t1, inputs.ts if with_outputs else None):
         arguments.times(times, lanes)
-    for array in (inputs.times, inputs.num_steps, inputs.status, states):
+    for array in (inputs.times, inputs.num_steps, inputs.status, states, taken, rejected):
         arguments.read(array)
     arguments.read(None if inputs.ct_y1 is None else inputs.ct_y1.T)
     arguments.read(inputs.ct_ys if with_outputs else None)

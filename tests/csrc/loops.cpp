@@ -52,6 +52,7 @@ struct Recording {
   Numbers y1, ys, times, checkpoints;
   Counts accepted, rejected, status;
   std::vector<uint8_t> unfinished;
+  std::vector<uint32_t> taken;
 };
 
 template <int N>
@@ -60,7 +61,8 @@ gs::LeafArguments<N> leaves_of(Ensemble& e) {
 }
 
 template <class P>
-Recording run_record(Ensemble& e, int every, int64_t threads, int capacity = kCapacity) {
+Recording run_record(Ensemble& e, int every, int64_t threads, int capacity = kCapacity,
+                     bool by_attempts = false) {
   const int blocks = (kCapacity + every - 1) / every;
   Recording r{Numbers(kDim * kLanes),
               Numbers(kOutputTimesEach * kDim * kLanes),
@@ -69,7 +71,8 @@ Recording run_record(Ensemble& e, int every, int64_t threads, int capacity = kCa
               Counts(kLanes),
               Counts(kLanes),
               Counts(kLanes),
-              std::vector<uint8_t>(kLanes)};
+              std::vector<uint8_t>(kLanes),
+              std::vector<uint32_t>((kCapacity + 31) / 32 * kLanes, ~0u)};
   const gs::RecordArguments<P::num_leaves> arguments{kLanes,
                                                      kMaxSteps,
                                                      capacity,
@@ -88,6 +91,7 @@ Recording run_record(Ensemble& e, int every, int64_t threads, int capacity = kCa
                                                      r.status.data(),
                                                      r.unfinished.data(),
                                                      r.checkpoints.data(),
+                                                     by_attempts ? r.taken.data() : nullptr,
                                                      leaves_of<P::num_leaves>(e)};
   gs::record_on_host<P>(arguments, threads);
   return r;
@@ -126,7 +130,7 @@ struct Cotangents {
 
 template <class P>
 Cotangents run_adjoint(Ensemble& e, const Recording& r, const Numbers& checkpoints, int every,
-                       const Numbers& ct_ys, int64_t threads) {
+                       const Numbers& ct_ys, int64_t threads, bool by_attempts = false) {
   Cotangents ct{
       Numbers(kDim * kLanes), Numbers(kLanes), Numbers(kLanes), Numbers(kOutputTimesEach * kLanes),
       Numbers(kLanes),        Numbers(1),      Numbers(1)};
@@ -143,6 +147,8 @@ Cotangents run_adjoint(Ensemble& e, const Recording& r, const Numbers& checkpoin
       r.accepted.data(),
       r.status.data(),
       checkpoints.data(),
+      by_attempts ? r.taken.data() : nullptr,
+      r.rejected.data(),
       nullptr,
       ct_ys.data(),
       ct.y0.data(),
@@ -252,6 +258,26 @@ void check_recording(const char* method) {
     CHECK(small.accepted[i] <= 20);
   }
 
+  // Room for every state, also of attempts that are rejected: that many attempts and no more.
+  const Recording attempted = run_record<P>(e, 1, 2, kCapacity, true);
+  CHECK(same(r.y1, attempted.y1) && same(r.times, attempted.times));
+  CHECK(same(r.accepted, attempted.accepted) && same(r.rejected, attempted.rejected));
+  const Recording few = run_record<P>(healthy, 1, 1, 20, true);
+  for (int i = 0; i < kLanes; ++i) {
+    CHECK(few.unfinished[i] == (others.accepted[i] + others.rejected[i] > 20));
+    CHECK(few.accepted[i] + few.rejected[i] <= 20);
+    int row = 0;
+    for (int attempt = 0; attempt < r.accepted[i] + r.rejected[i]; ++attempt) {
+      if (!(attempted.taken[attempt / 32 * kLanes + i] >> attempt % 32 & 1)) continue;
+      for (int c = 0; c < kDim; ++c) {
+        CHECK(::same(r.checkpoints[(row * kDim + c) * kLanes + i],
+                     attempted.checkpoints[(attempt * kDim + c) * kLanes + i]));
+      }
+      ++row;
+    }
+    CHECK(row == r.accepted[i]);
+  }
+
   // A replay at the recorded parameters.
   for (int every = 1; every <= 4; every += 3) {
     const Replayed again = run_replay<P>(e, r, every, 2);
@@ -294,7 +320,10 @@ void check_adjoint(const char* method) {
   // Threads and checkpoints do not change a bit.
   const Cotangents threaded = run_adjoint<P>(e, r, r.checkpoints, 1, ct_ys, 3);
   const Cotangents segmented = run_adjoint<Segmented>(e, r, sparse.checkpoints, 4, ct_ys, 1);
-  for (const Cotangents& other : std::vector<Cotangents>{threaded, segmented}) {
+  const Recording attempted = run_record<P>(e, 1, 2, kCapacity, true);
+  const Cotangents by_attempts =
+      run_adjoint<P>(e, attempted, attempted.checkpoints, 1, ct_ys, 2, true);
+  for (const Cotangents& other : std::vector<Cotangents>{threaded, segmented, by_attempts}) {
     CHECK(same(ct.y0, other.y0) && same(ct.t0, other.t0) && same(ct.t1, other.t1));
     CHECK(same(ct.ts, other.ts) && same(ct.sigma, other.sigma));
     CHECK(same(ct.rho, other.rho) && same(ct.beta, other.beta));

@@ -9,6 +9,7 @@
 
 #pragma once
 
+#include "gs/attempts.h"
 #include "gs/mesh.h"
 #include "gs/record.h"
 #include "gs/warp.h"
@@ -54,12 +55,18 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
   if constexpr (GS_LANES > 1) {
     for_each<dim>([&](auto c) GS_LAMBDA { initial[c] = load<Real>(a.checkpoints, c, lanes); });
   }
-  const auto checkpoint = [&](int32_t row, int32_t block, Real* y) GS_LAMBDA {
+  // The state before step `row`, which lies in block `block` of each lane.
+  const auto checkpoint = [&](int32_t row, I32 block, Real* y) GS_LAMBDA {
     for_each<dim>([&](auto c) GS_LAMBDA {
-      y[c] = load<Real>(a.checkpoints, static_cast<int64_t>(block) * dim + c, lanes);
+      y[c] = load_rows<Real>(a.checkpoints, block * I32(dim) + I32(c), lanes);
       if constexpr (GS_LANES > 1) y[c] = select(mesh.takes(row), y[c], initial[c]);
     });
   };
+  const bool by_attempts = a.taken != nullptr;
+  I32 attempts(0);
+  if (by_attempts) attempts = mesh.num_steps + load<I32>(a.num_rejected, 0, lanes);
+  AttemptReader taken_attempts(a.taken, attempts, lanes);
+  I32 block(0);  // of the row that is read ahead
 
   const int32_t rows = highest_in_warp(mesh.num_steps);
   // States of the rows from here on need no segment any more.
@@ -72,11 +79,13 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
   [[maybe_unused]] Real ahead_y[dim];
   const auto read_ahead = [&](int32_t row) GS_LAMBDA {
     ahead_from = mesh.start(row);
-    if constexpr (ahead_in_registers) checkpoint(row, row, ahead_y);
+    if constexpr (!P::with_segments) {
+      block = by_attempts ? taken_attempts.previous(mesh.takes(row)) : I32(row);
+    }
+    if constexpr (ahead_in_registers) checkpoint(row, block, ahead_y);
     if constexpr (ahead_in_cache) {
-      for_each<dim>([&](auto c) GS_LAMBDA {
-        prefetch(a.checkpoints, static_cast<int64_t>(row) * dim + c, lanes);
-      });
+      for_each<dim>([&](auto c)
+                        GS_LAMBDA { prefetch(a.checkpoints, block * I32(dim) + I32(c), lanes); });
     }
   };
   if (rows > 0) {
@@ -84,10 +93,10 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
     read_ahead(rows - 1);
   }
   for (int32_t row = rows - 1; row >= 0; --row) {
-    const Mask taken = mesh.takes(row) & lanes.valid;
+    const Mask taken = mesh.takes(row);
     const Real from = ahead_from, to = ahead_to;
     Real y[dim];
-    if constexpr (ahead_in_cache) checkpoint(row, row, y);
+    if constexpr (ahead_in_cache) checkpoint(row, block, y);
     if constexpr (ahead_in_registers) {
       for_each<dim>([&](auto c) GS_LAMBDA { y[c] = ahead_y[c]; });
     }
@@ -99,7 +108,7 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
         // Re-integrates the steps after a checkpoint.
         segment_end = first;
         Real k[Method::all_stages][dim];
-        checkpoint(first, first / every, y);
+        checkpoint(first, I32(first / every), y);
         for (int32_t inner = first; inner <= row; ++inner) {
           for_each<dim>([&](auto c) GS_LAMBDA {
             store(a.segment, static_cast<int64_t>(inner - first) * dim + c, lanes, y[c]);

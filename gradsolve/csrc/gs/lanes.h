@@ -516,9 +516,9 @@ GS_FN int64_t index_of(const Lanes& lanes, int l) {
   return i < lanes.total ? i : lanes.total - 1;
 }
 
-// Asks for what load() with the same arguments will read.
+// Asks for what load_rows() with the same arguments will read.
 template <class S>
-GS_FN void prefetch([[maybe_unused]] const S* array, [[maybe_unused]] int64_t row,
+GS_FN void prefetch([[maybe_unused]] const S* array, [[maybe_unused]] I32 row,
                     [[maybe_unused]] const Lanes& lanes) {
 #if GS_CUDA
   asm volatile("prefetch.global.L1 [%0];" ::"l"(array + row * lanes.total + lanes.first));
@@ -586,6 +586,8 @@ GS_FN void store(S* array, int64_t row, const Lanes& lanes, T x) {
 }
 template <class T, class S>
 GS_FN T load_rows(const S* array, I32 row, const Lanes& lanes) {
+  const int32_t first = lane(row, 0);
+  if (all(row == I32(first))) return load<T>(array, first, lanes);
   T out;
   for (int l = 0; l < GS_LANES; ++l) {
     const int64_t i = static_cast<int64_t>(lane(row, l)) * lanes.total + index_of(lanes, l);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "gs/arguments.h"
+#include "gs/attempts.h"
 #include "gs/explicit_rk.h"
 #include "gs/outputs.h"
 
@@ -93,14 +94,18 @@ GS_FN void record(const RecordArguments<P::num_leaves>& a, const Lanes& lanes) {
   const int32_t max_steps = static_cast<int32_t>(a.max_steps);
   const int32_t every = static_cast<int32_t>(a.checkpoint_every);
   I32 accepted(0), attempts(0), next_output(0), next_saved(0), block(0);
+  const bool every_state = a.taken != nullptr;
+  const int32_t most_attempts = every_state && capacity < max_steps ? capacity : max_steps;
+  AttemptWriter taken(a.taken, lanes);
+  int32_t attempt = 0;  // of the lanes that are running
   const OutputTimes outputs{{a.ts, lanes}, static_cast<int32_t>(a.num_outputs), lanes, direction};
   Real next_time(kInfinity);
   if (P::with_outputs && outputs.count > 0) next_time = outputs.forward(next_output);
   store(a.times, 0, lanes, t_begin);
 
   Mask active = (status == I32(kSuccessful)) & lanes.valid;
-  for (;;) {
-    const Mask running = active & (attempts < I32(max_steps)) & (accepted < I32(capacity));
+  for (;; ++attempt) {
+    const Mask running = active & (attempts < I32(most_attempts)) & (accepted < I32(capacity));
     if (!any(running)) break;
     const Real from = direction * t, to = direction * t_next;
     if constexpr (!P::Tableau::fsal) Method::first_stage(p, from, y, k[0]);
@@ -118,7 +123,12 @@ GS_FN void record(const RecordArguments<P::num_leaves>& a, const Lanes& lanes) {
     P::judge(p, t0, t1, floor, t, t_next, y, y1, error, controller, ok, done, t_after, verdict,
              state);
     ok = ok & running;
-    if (a.checkpoints != nullptr) {
+    if (every_state) {
+      for_each<dim>([&](auto c) GS_LAMBDA {
+        store(a.checkpoints, static_cast<int64_t>(attempt) * dim + c, lanes, y[c]);
+      });
+      taken.note(attempt, ok);
+    } else if (a.checkpoints != nullptr) {
       const Mask save = ok & (accepted == next_saved);
       store_state_rows<dim>(save, a.checkpoints, block, lanes, y);
       block = block + convert<I32>(save);
@@ -145,6 +155,7 @@ GS_FN void record(const RecordArguments<P::num_leaves>& a, const Lanes& lanes) {
     if constexpr (GS_LANES > 1) t_next = select(active, t_next, t);
   }
 
+  if (every_state) taken.finish(attempt);
   const Mask out_of_steps = active & (attempts >= I32(max_steps));
   status = select(out_of_steps, I32(kMaxStepsReached), status);
   if constexpr (P::with_outputs) fill_outputs<P>(outputs, a.ys, next_output);
