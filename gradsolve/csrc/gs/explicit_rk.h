@@ -37,8 +37,8 @@ struct ExplicitRK : Stages<P> {
   template <int I>
   GS_FN static void evaluate(const Parameters& p, Real t0, Real t1, const Real* y, Real (*k)[dim]) {
     Real at[dim];
-    Base::template stage_argument<I>(y, t1 - t0, k, at);
-    P::field(p, Base::template stage_time<I>(t0, t1), at, k[I]);
+    Base::stage_argument(Index<I>{}, y, t1 - t0, k, at);
+    P::field(p, Base::stage_time(Index<I>{}, t0, t1), at, k[I]);
   }
 
   // The first stage of the first step; later ones are the last stage of the step before if the
@@ -55,8 +55,8 @@ struct ExplicitRK : Stages<P> {
       constexpr int I = decltype(i)::value;
       if constexpr (I > 0) {
         Real at[dim];
-        Base::template stage_argument<I>(y, h, k, at);
-        P::field(p, Base::template stage_time<I>(t0, t1), at, k[I]);
+        Base::stage_argument(i, y, h, k, at);
+        P::field(p, Base::stage_time(i, t0, t1), at, k[I]);
         if constexpr (T::fsal && I == stages - 1) {
           for_each<dim>([&](auto c) GS_LAMBDA { y1[c] = at[c]; });
         }
@@ -151,9 +151,9 @@ struct ExplicitRK : Stages<P> {
       if constexpr (in_adjoint<I>()) {
         if (in_step<I>() || outputs_here) {
           Real* const argument = at[recompute_arguments() ? 0 : I];
-          Base::template stage_argument<I>(y, t1 - t0, k, argument);
+          Base::stage_argument(i, y, t1 - t0, k, argument);
           if constexpr (value_in_adjoint<I>()) {
-            P::field(p, Base::template stage_time<I>(t0, t1), argument, k[I]);
+            P::field(p, Base::stage_time(i, t0, t1), argument, k[I]);
           }
         }
       }
@@ -204,18 +204,18 @@ struct ExplicitRK : Stages<P> {
                 if constexpr (weight != 0) sum = fma(Real(weight), w[J][c], sum);
               }
             });
-            if constexpr (P::with_outputs && Base::template in_dense_output<I>()) {
-              if (outputs_here) sum = outputs->template reach<I>(sum, c);
+            if constexpr (P::with_outputs && Base::in_dense_output(I)) {
+              if (outputs_here) sum = outputs->reach(i, sum, c);
             }
             kbar[c] = h * sum;
           });
           Real ct_tau(0);
           if constexpr (recompute_arguments()) {
             Real argument[dim];
-            Base::template stage_argument<I>(y, hidden(h), k, argument);
-            P::pull(p, Base::template stage_time<I>(t0, t1), argument, kbar, w[I], ct_tau, ct_p);
+            Base::stage_argument(i, y, hidden(h), k, argument);
+            P::pull(p, Base::stage_time(i, t0, t1), argument, kbar, w[I], ct_tau, ct_p);
           } else {
-            P::pull(p, Base::template stage_time<I>(t0, t1), at[I], kbar, w[I], ct_tau, ct_p);
+            P::pull(p, Base::stage_time(i, t0, t1), at[I], kbar, w[I], ct_tau, ct_p);
           }
           if constexpr (P::with_times) {
             constexpr Scalar c_i = T::c[I];

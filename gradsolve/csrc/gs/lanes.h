@@ -104,6 +104,16 @@ GS_FN void static_for_down(F&& f) {
   call_with(f, typename IndicesDown<N>::downwards{});
 }
 
+// f(0), ..., f(n - 1), for an n that is a constant (an Index) or not; then so are the numbers.
+template <int N, class F>
+GS_FN void for_below(Index<N>, F&& f) {
+  static_for<N>(f);
+}
+template <class F>
+GS_FN void for_below(int n, F&& f) {
+  for (int i = 0; i < n; ++i) f(i);
+}
+
 // A loop over the components of a state: unrolled, so that they live in registers, if they are few.
 // A CPU has few registers, and unrolled code takes long to compile: there the limit depends on the
 // number of stages, and a unit says it.

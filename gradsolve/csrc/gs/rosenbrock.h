@@ -15,6 +15,19 @@
 
 namespace gs {
 
+// Whether each stage of a tableau evaluates the field where the stage before it does.
+template <class T>
+struct Repeats {
+  bool stage[T::stages] = {};
+
+  constexpr Repeats() {
+    for (int i = 1; i < T::stages; ++i) {
+      stage[i] = T::c[i] == T::c[i - 1];
+      for (int j = 0; j < i; ++j) stage[i] = stage[i] && T::a[i][j] == T::a[i - 1][j];
+    }
+  }
+};
+
 template <class P>
 struct Rosenbrock : Stages<P> {
   using Base = Stages<P>;
@@ -56,17 +69,26 @@ struct Rosenbrock : Stages<P> {
 
   // ---- The step --------------------------------------------------------------------------------
 
-  // Whether stage I evaluates the field where the stage before it does.
-  template <int I>
-  static constexpr bool repeats() {
-    if constexpr (I == 0) {
-      return false;
+  // f(0), ..., f(stages - 1): unrolled, so that the stages live in registers, if they are small.
+  // The stages of a large system are in memory, and a loop is compiled once for all of them.
+  template <class F>
+  GS_FN static void for_stages(F&& f) {
+    if constexpr (dim <= kMaxUnrolled) {
+      static_for<stages>(f);
     } else {
-      bool out = T::c[I] == T::c[I - 1];
-      for (int j = 0; j < I; ++j) out = out && T::a[I][j] == T::a[I - 1][j];
-      return out;
+      for (int i = 0; i < stages; ++i) f(i);
     }
   }
+  template <class F>
+  GS_FN static void for_stages_down(F&& f) {
+    if constexpr (dim <= kMaxUnrolled) {
+      static_for_down<stages>(f);
+    } else {
+      for (int i = stages - 1; i >= 0; --i) f(i);
+    }
+  }
+
+  static constexpr Repeats<T> repeats{};
 
   // The value of the field at the start of the step; step() finds it in k[0].
   GS_FN static void first_stage(const Parameters& p, Real t, const Real* y, Real* k) {
@@ -92,17 +114,16 @@ struct Rosenbrock : Stages<P> {
     const Real h = t1 - t0;
     Real value[dim];
     for_each<dim>([&](auto c) GS_LAMBDA { value[c] = k[0][c]; });
-    static_for<stages>([&](auto i) GS_LAMBDA {
-      constexpr int I = decltype(i)::value;
-      if constexpr (I > 0 && !repeats<I>()) {
+    for_stages([&](auto i) GS_LAMBDA {
+      if (i > 0 && !repeats.stage[i]) {
         Real at[dim];
-        Base::template stage_argument<I>(y, h, k, at);
-        P::field(p, Base::template stage_time<I>(t0, t1), at, value);
+        Base::stage_argument(i, y, h, k, at);
+        P::field(p, Base::stage_time(i, t0, t1), at, value);
       }
       [[maybe_unused]] Real moved[dim];
       if constexpr (P::with_mass) {
         Real sum[dim];
-        for_each<dim>([&](auto c) GS_LAMBDA { sum[c] = earlier<I>(k, c, Real(0)); });
+        for_each<dim>([&](auto c) GS_LAMBDA { sum[c] = earlier(i, k, c, Real(0)); });
         times_mass(sum, moved);
       }
       for_each<dim>([&](auto c) GS_LAMBDA {
@@ -110,13 +131,15 @@ struct Rosenbrock : Stages<P> {
         if constexpr (P::with_mass) {
           right = right + moved[c];
         } else {
-          right = earlier<I>(k, c, right);
+          right = earlier(i, k, c, right);
         }
-        constexpr Scalar d = T::d[I];
-        if constexpr (P::with_slope && d != 0) right = fma(h * Real(d), slope[c], right);
-        k[I][c] = right;
+        if constexpr (P::with_slope) {
+          const Scalar d = T::d[i];
+          if (d != 0) right = fma(h * Real(d), slope[c], right);
+        }
+        k[i][c] = right;
       });
-      factors.solve(k[I]);
+      factors.solve(k[i]);
     });
   }
 
@@ -200,15 +223,14 @@ struct Rosenbrock : Stages<P> {
         }
       }
     }
-    static_for_down<stages>([&](auto i) GS_LAMBDA {
-      constexpr int I = decltype(i)::value;
+    for_stages_down([&](auto i) GS_LAMBDA {
       Real v[dim];
       for_each<dim>([&](auto c) GS_LAMBDA {
-        Real sum = Real(T::b[I]) * ct[c];
-        if constexpr (P::with_outputs && Base::template in_dense_output<I>()) {
-          if (outputs_here) sum = outputs->template reach<I>(sum, c);
+        Real sum = Real(T::b[i]) * ct[c];
+        if constexpr (P::with_outputs) {
+          if (outputs_here && Base::in_dense_output(i)) sum = outputs->reach(i, sum, c);
         }
-        v[c] = fma(h, sum, reached[I][c]);
+        v[c] = fma(h, sum, reached[i][c]);
       });
       step.factors.solve_transposed(v);
       Real of_sum[dim];
@@ -217,9 +239,9 @@ struct Rosenbrock : Stages<P> {
       } else {
         for_each<dim>([&](auto c) GS_LAMBDA { of_sum[c] = v[c]; });
       }
-      static_for<I>([&](auto j) GS_LAMBDA {
-        constexpr Scalar weight = T::C[I][decltype(j)::value];
-        if constexpr (weight != 0) {
+      for_below(i, [&](auto j) GS_LAMBDA {
+        const Scalar weight = T::C[i][j];
+        if (weight != 0) {
           for_each<dim>([&](auto c) GS_LAMBDA {
             reached[j][c] = fma(Real(weight), of_sum[c], reached[j][c]);
           });
@@ -228,29 +250,29 @@ struct Rosenbrock : Stages<P> {
       for_each<dim>([&](auto r) GS_LAMBDA {
         const Real scaled = h * v[r];
         for_columns(r, [&](auto c) GS_LAMBDA {
-          ct_jacobian[r][c] = fma(scaled, k[I][c], ct_jacobian[r][c]);
+          ct_jacobian[r][c] = fma(scaled, k[i][c], ct_jacobian[r][c]);
         });
-        if constexpr (P::with_slope && T::d[I] != 0) {
-          ct_slope[r] = fma(Real(T::d[I]), scaled, ct_slope[r]);
+        if constexpr (P::with_slope) {
+          if (T::d[i] != 0) ct_slope[r] = fma(Real(T::d[i]), scaled, ct_slope[r]);
         }
         if constexpr (P::with_times) {
           Real moved(0);
           for_columns(r,
-                      [&](auto c) GS_LAMBDA { moved = fma(step.jacobian[r][c], k[I][c], moved); });
-          if constexpr (P::with_slope) moved = fma(Real(T::d[I]), step.slope[r], moved);
+                      [&](auto c) GS_LAMBDA { moved = fma(step.jacobian[r][c], k[i][c], moved); });
+          if constexpr (P::with_slope) moved = fma(Real(T::d[i]), step.slope[r], moved);
           ct_h = fma(v[r], moved, ct_h);
         }
         shared[r] = shared[r] + v[r];
       });
-      if constexpr (!repeats<I>()) {
+      if (!repeats.stage[i]) {
         Real argument[dim], w[dim], ct_tau(0);
-        Base::template stage_argument<I>(y, hidden(h), k, argument);
-        P::pull(p, Base::template stage_time<I>(t0, t1), argument, shared, w, ct_tau, ct_p);
+        Base::stage_argument(i, y, hidden(h), k, argument);
+        P::pull(p, Base::stage_time(i, t0, t1), argument, shared, w, ct_tau, ct_p);
         if constexpr (P::with_times) {
-          constexpr Scalar c_i = T::c[I];
-          static_for<I>([&](auto j) GS_LAMBDA {
-            constexpr Scalar weight = T::a[I][decltype(j)::value];
-            if constexpr (weight != 0) ct_h = fma(Real(weight), along(w, k[j]), ct_h);
+          const Scalar c_i = T::c[i];
+          for_below(i, [&](auto j) GS_LAMBDA {
+            const Scalar weight = T::a[i][j];
+            if (weight != 0) ct_h = fma(Real(weight), along(w, k[j]), ct_h);
           });
           ct_start = ct_start + Real(1 - c_i) * ct_tau;
           ct_end = ct_end + Real(c_i) * ct_tau;
@@ -259,9 +281,9 @@ struct Rosenbrock : Stages<P> {
           shared[c] = Real(0);
           of_stages[c] = of_stages[c] + w[c];
           const Real scaled = h * w[c];
-          static_for<I>([&](auto j) GS_LAMBDA {
-            constexpr Scalar weight = T::a[I][decltype(j)::value];
-            if constexpr (weight != 0) reached[j][c] = fma(Real(weight), scaled, reached[j][c]);
+          for_below(i, [&](auto j) GS_LAMBDA {
+            const Scalar weight = T::a[i][j];
+            if (weight != 0) reached[j][c] = fma(Real(weight), scaled, reached[j][c]);
           });
         });
       }
@@ -291,12 +313,12 @@ struct Rosenbrock : Stages<P> {
     }
   }
 
-  // start + sum_{j<I} C_Ij k_j.
-  template <int I>
-  GS_FN static Real earlier(const Real (*k)[dim], int c, Real start) {
-    static_for<I>([&](auto j) GS_LAMBDA {
-      constexpr Scalar weight = T::C[I][decltype(j)::value];
-      if constexpr (weight != 0) start = fma(Real(weight), k[j][c], start);
+  // start + sum_{j<i} C_ij k_j.
+  template <class I>
+  GS_FN static Real earlier(I i, const Real (*k)[dim], int c, Real start) {
+    for_below(i, [&](auto j) GS_LAMBDA {
+      const Scalar weight = T::C[i][j];
+      if (weight != 0) start = fma(Real(weight), k[j][c], start);
     });
     return start;
   }

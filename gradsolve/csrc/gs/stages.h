@@ -4,8 +4,8 @@
 //   y(t + theta h) = y + h sum_i b_i(theta) k_i
 //
 // A problem P supplies the dimension and a tableau: tables of constants, with the extra stages of
-// the dense output behind the stages of the method. The loops over the stages are unrolled at
-// compile time, so a zero coefficient costs nothing.
+// the dense output behind the stages of the method. A stage is numbered by an Index where the loops
+// over the stages are unrolled; then zero coefficients cost nothing.
 
 #pragma once
 
@@ -22,32 +22,28 @@ struct Stages {
   static constexpr int all_stages = T::stages + T::extra;
 
   // t0 + c_i h; the end of the step is t1 itself, from which t0 + h may differ by rounding.
-  template <int I>
-  GS_FN static Real stage_time(Real t0, Real t1) {
-    constexpr Scalar c = T::c[I];
-    if constexpr (c == 0) {
-      return t0;
-    } else if constexpr (c == 1) {
-      return t1;
-    } else {
-      return fma(Real(c), t1 - t0, t0);
-    }
+  template <class I>
+  GS_FN static Real stage_time(I i, Real t0, Real t1) {
+    const Scalar c = T::c[i];
+    if (c == 0) return t0;
+    if (c == 1) return t1;
+    return fma(Real(c), t1 - t0, t0);
   }
 
   // Component `c` of y + h sum_j weight_j k_j, added up from y on.
-  template <int I>
-  GS_FN static Real argument(const Real* y, Real h, const Real (*k)[dim], int c) {
+  template <class I>
+  GS_FN static Real argument(I i, const Real* y, Real h, const Real (*k)[dim], int c) {
     Real out = y[c];
-    static_for<I>([&](auto j) GS_LAMBDA {
-      constexpr Scalar weight = T::a[I][decltype(j)::value];
-      if constexpr (weight != 0) out = fma(h * Real(weight), k[j][c], out);
+    for_below(i, [&](auto j) GS_LAMBDA {
+      const Scalar weight = T::a[i][j];
+      if (weight != 0) out = fma(h * Real(weight), k[j][c], out);
     });
     return out;
   }
 
-  template <int I>
-  GS_FN static void stage_argument(const Real* y, Real h, const Real (*k)[dim], Real* out) {
-    for_each<dim>([&](auto c) GS_LAMBDA { out[c] = argument<I>(y, h, k, c); });
+  template <class I>
+  GS_FN static void stage_argument(I i, const Real* y, Real h, const Real (*k)[dim], Real* out) {
+    for_each<dim>([&](auto c) GS_LAMBDA { out[c] = argument(i, y, h, k, c); });
   }
 
   // y + h sum_i b_i k_i, added up from y on.
@@ -83,10 +79,9 @@ struct Stages {
     return select(empty, Real(0), (t - t0) / select(empty, Real(1), h));
   }
 
-  template <int I>
-  static constexpr bool in_dense_output() {
+  static constexpr bool in_dense_output(int i) {
     bool out = false;
-    for (int p = 0; p < T::degree; ++p) out = out || T::dense[I][p] != 0;
+    for (int p = 0; p < T::degree; ++p) out = out || T::dense[i][p] != 0;
     return out;
   }
 
@@ -118,7 +113,7 @@ struct Stages {
     for_each<dim>([&](auto c) GS_LAMBDA { out[c] = y[c]; });
     static_for<all_stages>([&](auto i) GS_LAMBDA {
       constexpr int I = decltype(i)::value;
-      if constexpr (in_dense_output<I>()) {
+      if constexpr (in_dense_output(I)) {
         const Real factor = h * weight<I>(theta);
         for_each<dim>([&](auto c) GS_LAMBDA { out[c] = fma(factor, k[I][c], out[c]); });
       }
@@ -143,13 +138,12 @@ struct Stages {
 
     GS_FN void add(int p, int c, Real x) { moments.set(p * dim + c, moment(p, c) + x); }
 
-    // Component `c` of sum_m b_I(theta_m) c_m, added to `sum`.
-    template <int I>
-    GS_FN Real reach(Real sum, int c) const {
+    // Component `c` of sum_m b_i(theta_m) c_m, added to `sum`.
+    template <class I>
+    GS_FN Real reach(I i, Real sum, int c) const {
       static_for<T::degree>([&](auto p) GS_LAMBDA {
-        constexpr int power = decltype(p)::value + 1;
-        constexpr Scalar weight = T::dense[I][power - 1];
-        if constexpr (weight != 0) sum = fma(Real(weight), moment(power, c), sum);
+        const Scalar weight = T::dense[i][p];
+        if (weight != 0) sum = fma(Real(weight), moment(p + 1, c), sum);
       });
       return sum;
     }
@@ -172,7 +166,7 @@ struct Stages {
     if constexpr (P::with_times) {
       static_for<all_stages>([&](auto i) GS_LAMBDA {
         constexpr int I = decltype(i)::value;
-        if constexpr (in_dense_output<I>()) {
+        if constexpr (in_dense_output(I)) {
           Real along(0), along_inside(0);
           for_each<dim>([&](auto c) GS_LAMBDA {
             along = fma(ct[c], k[I][c], along);
