@@ -43,12 +43,19 @@ def on_xla(options: dict[str, Any]) -> dict[str, Any]:
 def forward(
     system: gs.ODESystem, y0: Array, max_steps: int, options: dict[str, Any]
 ) -> Callable[[], Array]:
-    """End states of the ensemble, compiled by the caller's own `jit`."""
+    """End states of the ensemble, in the caller's own `jit`, which is given a list of arrays.
+
+    Taking a model apart is Python; a program that repeats the call does it once.
+    """
     arrays, static = split(system)
-    run = jax.jit(
-        lambda a, y: gs.solve(eqx.combine(a, static), y, max_steps=max_steps, **options).ys
-    )
-    return lambda: run(arrays, y0)
+    leaves, treedef = jax.tree.flatten(arrays)
+
+    def solve(leaves: list[Array], y0: Array) -> Array:
+        system = eqx.combine(jax.tree.unflatten(treedef, leaves), static)
+        return gs.solve(system, y0, max_steps=max_steps, **options).ys
+
+    run = jax.jit(solve)
+    return lambda: run(leaves, y0)
 
 
 def replay_gradient(trajectory: gs.Trajectory, system: gs.ODESystem, y0: Array) -> Gradient:
