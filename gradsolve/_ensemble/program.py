@@ -20,8 +20,9 @@ class Program:
 
     The arrays travel beside it as one list of leaves: first those of the field (parameters and
     arrays closed over), then those of the controller; `leaf_names` say where the user has them.
-    `dtype` is that of the state. `max_steps` bounds the attempted steps of
-    each trajectory, `capacity` the accepted steps that the mesh can hold.
+    `dtype` is that of the state. `max_steps` bounds the attempted steps of each trajectory,
+    `capacity` the accepted steps that the mesh can hold, and in a fused recording for the adjoint
+    the attempted ones too.
     """
 
     dtype: Any

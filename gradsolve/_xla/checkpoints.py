@@ -10,7 +10,10 @@ from .._custom_types import LaneCount, LaneFlag, Leaf, PyTree
 from .._memory import choose_checkpoint_every
 
 Checkpoints: TypeAlias = PyTree[Any]
-"""The states `(y, memo)` of all lanes before steps 0, `every`, ..., on a new first axis."""
+"""The states `(y, memo)` of all lanes before steps 0, `every`, ..., on a new first axis.
+
+Those of a fused kernel are `(y, attempts)`, see `record` in `_fused/jobs.py`. `y` comes first.
+"""
 
 
 def empty_checkpoints(

@@ -47,7 +47,7 @@ class Recording(NamedTuple):
     num_accepted: LaneCount
     num_rejected: LaneCount
     status: LaneCount
-    unfinished: LaneFlag  # the mesh was too small, not `max_steps`
+    unfinished: LaneFlag  # the capacity was too small, not `max_steps`
     checkpoints: Checkpoints | None
 
 

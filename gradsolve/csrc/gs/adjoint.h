@@ -58,7 +58,7 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
   // The state before step `row`, which lies in block `block` of each lane.
   const auto checkpoint = [&](int32_t row, I32 block, Real* y) GS_LAMBDA {
     for_each<dim>([&](auto c) GS_LAMBDA {
-      y[c] = load_rows<Real>(a.checkpoints, block * I32(dim) + I32(c), lanes);
+      y[c] = load_rows<Real>(a.checkpoints, block, lanes, dim, c);
       if constexpr (GS_LANES > 1) y[c] = select(mesh.takes(row), y[c], initial[c]);
     });
   };
@@ -84,8 +84,7 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
     }
     if constexpr (ahead_in_registers) checkpoint(row, block, ahead_y);
     if constexpr (ahead_in_cache) {
-      for_each<dim>([&](auto c)
-                        GS_LAMBDA { prefetch(a.checkpoints, block * I32(dim) + I32(c), lanes); });
+      for_each<dim>([&](auto c) GS_LAMBDA { prefetch(a.checkpoints, block, lanes, dim, c); });
     }
   };
   if (rows > 0) {
@@ -125,6 +124,7 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
       }
       for_each<dim>([&](auto c) GS_LAMBDA {
         y[c] = load<Real>(a.segment, static_cast<int64_t>(row - first) * dim + c, lanes);
+        if constexpr (GS_LANES > 1) y[c] = select(lanes.valid, y[c], initial[c]);
       });
     }
 
@@ -153,7 +153,7 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
         const I32 index = max(last_output, I32(0));
         Real c_m[dim];
         for_each<dim>([&](auto c) GS_LAMBDA {
-          const Real ct_out = load_rows<Real>(a.ct_ys, index * I32(dim) + I32(c), lanes);
+          const Real ct_out = load_rows<Real>(a.ct_ys, index, lanes, dim, c);
           c_m[c] = select(due, ct_out, Real(0));
           lambda[c] = lambda[c] + select(at_end, c_m[c], Real(0));
         });

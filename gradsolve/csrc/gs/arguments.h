@@ -41,10 +41,10 @@ struct RecordArguments {
   int32_t* num_accepted;
   int32_t* num_rejected;
   int32_t* status;
-  uint8_t* unfinished;  // the mesh was too small, not max_steps
+  uint8_t* unfinished;  // `capacity` was too small, not max_steps
   Scalar* checkpoints;  // [ceil(capacity / checkpoint_every)][dim]
   // Bits of the attempts, see attempts.h: [ceil(capacity / 32)]. Given where every state is stored,
-  // which is then in the row of its attempt, so that `capacity` limits the attempts too.
+  // which is then in the row of its attempt: `capacity` limits the attempts too.
   uint32_t* taken;
   LeafArguments<NumLeaves> leaves;
 };
@@ -79,8 +79,9 @@ struct AdjointArguments {
   const int32_t* num_steps;
   const int32_t* status;
   const Scalar* checkpoints;
-  const uint32_t* taken;        // where checkpoints lie in the rows of attempts, as does
-  const int32_t* num_rejected;  // this
+  // Of a recording that stored every state; null where checkpoints lie in the rows of steps.
+  const uint32_t* taken;
+  const int32_t* num_rejected;
   const Scalar* ct_y1;
   const Scalar* ct_ys;
   Scalar* ct_y0;

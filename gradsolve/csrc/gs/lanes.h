@@ -115,6 +115,7 @@ GS_FN void for_below(int n, F&& f) {
 }
 
 // A loop over the components of a state: unrolled, so that they live in registers, if they are few.
+// If they are not, the stages of a Rosenbrock method are a loop too.
 // A CPU has few registers, and unrolled code takes long to compile: there the limit depends on the
 // number of stages, and a unit says it.
 #if GS_CUDA || !defined(GS_UNROLLED)
@@ -499,7 +500,7 @@ GS_FN Real hidden(Real x) {
 // ---- Lanes in memory ---------------------------------------------------------------------------
 
 // Which trajectories the lanes of one pack are. Lanes past the end of the ensemble repeat its last
-// trajectory and are not valid: they are never stored.
+// trajectory and are not valid: they are never stored, and have no steps in a mesh.
 struct Lanes {
   int64_t first;
   int64_t total;
@@ -526,12 +527,19 @@ GS_FN int64_t index_of(const Lanes& lanes, int l) {
   return i < lanes.total ? i : lanes.total - 1;
 }
 
+// Where entry `entry` of row `row` of trajectory `i` lies in an array [rows][size][ensemble].
+GS_FN int64_t place(int32_t row, int64_t i, const Lanes& lanes, int size, int entry) {
+  return (static_cast<int64_t>(row) * size + entry) * lanes.total + i;
+}
+
 // Asks for what load_rows() with the same arguments will read.
 template <class S>
 GS_FN void prefetch([[maybe_unused]] const S* array, [[maybe_unused]] I32 row,
-                    [[maybe_unused]] const Lanes& lanes) {
+                    [[maybe_unused]] const Lanes& lanes, [[maybe_unused]] int size,
+                    [[maybe_unused]] int entry) {
 #if GS_CUDA
-  asm volatile("prefetch.global.L1 [%0];" ::"l"(array + row * lanes.total + lanes.first));
+  asm volatile(
+      "prefetch.global.L1 [%0];" ::"l"(array + place(row, lanes.first, lanes, size, entry)));
 #endif
 }
 
@@ -545,14 +553,17 @@ template <class S, class T>
 GS_FN void store(S* array, int64_t row, const Lanes& lanes, T x) {
   if (lanes.valid) array[row * lanes.total + lanes.first] = static_cast<S>(x);
 }
-// The same with a row per lane, for the lanes of a mask.
+// The same with a row per lane, in an array [rows][size][ensemble], for the lanes of a mask.
 template <class T, class S>
-GS_FN T load_rows(const S* array, I32 row, const Lanes& lanes) {
-  return static_cast<T>(array[row * lanes.total + lanes.first]);
+GS_FN T load_rows(const S* array, I32 row, const Lanes& lanes, int size = 1, int entry = 0) {
+  return static_cast<T>(array[place(row, lanes.first, lanes, size, entry)]);
 }
 template <class S, class T>
-GS_FN void store_rows(Mask where, S* array, I32 row, const Lanes& lanes, T x) {
-  if (where & lanes.valid) array[row * lanes.total + lanes.first] = static_cast<S>(x);
+GS_FN void store_rows(Mask where, S* array, I32 row, const Lanes& lanes, T x, int size = 1,
+                      int entry = 0) {
+  if (where & lanes.valid) {
+    array[place(row, lanes.first, lanes, size, entry)] = static_cast<S>(x);
+  }
 }
 GS_FN int32_t highest(I32 x) { return x; }
 // The state of each lane in an array of shape [ensemble][dim].
@@ -595,23 +606,25 @@ GS_FN void store(S* array, int64_t row, const Lanes& lanes, T x) {
   }
 }
 template <class T, class S>
-GS_FN T load_rows(const S* array, I32 row, const Lanes& lanes) {
+GS_FN T load_rows(const S* array, I32 row, const Lanes& lanes, int size = 1, int entry = 0) {
   const int32_t first = lane(row, 0);
-  if (all(row == I32(first))) return load<T>(array, first, lanes);
+  if (all(row == I32(first))) {
+    return load<T>(array, static_cast<int64_t>(first) * size + entry, lanes);
+  }
   T out;
   for (int l = 0; l < GS_LANES; ++l) {
-    const int64_t i = static_cast<int64_t>(lane(row, l)) * lanes.total + index_of(lanes, l);
+    const int64_t i = place(lane(row, l), index_of(lanes, l), lanes, size, entry);
     set_lane(out, l, static_cast<scalar_of<T> >(array[i]));
   }
   return out;
 }
 template <class S, class T>
-GS_FN void store_rows(Mask where, S* array, I32 row, const Lanes& lanes, T x) {
+GS_FN void store_rows(Mask where, S* array, I32 row, const Lanes& lanes, T x, int size = 1,
+                      int entry = 0) {
   const Mask mask = where & lanes.valid;
   for (int l = 0; l < GS_LANES; ++l) {
     if (lane(mask, l)) {
-      array[static_cast<int64_t>(lane(row, l)) * lanes.total + lanes.first + l] =
-          static_cast<S>(lane(x, l));
+      array[place(lane(row, l), lanes.first + l, lanes, size, entry)] = static_cast<S>(lane(x, l));
     }
   }
 }

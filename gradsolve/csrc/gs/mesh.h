@@ -28,6 +28,7 @@ struct Mesh {
       const Real reached = load_rows<Real>(times, num_steps, lanes);
       end = select(succeeded, t1, select(num_steps == I32(0), t0, reached));
     }
+    end = select(lanes.valid, end, t0);  // where a loop in the field is known to come back
   }
 
   GS_FN Mask takes(int32_t row) const { return I32(row) < num_steps; }

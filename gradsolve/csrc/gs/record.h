@@ -22,8 +22,7 @@ GS_FN Mask all_finite(const Real* x) {
 // Stores a state, component by component, in block `row` of an array [rows][dim][ensemble].
 template <int N>
 GS_FN void store_state_rows(Mask where, Scalar* array, I32 row, const Lanes& lanes, const Real* y) {
-  for_each<N>([&](auto c)
-                  GS_LAMBDA { store_rows(where, array, row * I32(N) + I32(c), lanes, y[c]); });
+  for_each<N>([&](auto c) GS_LAMBDA { store_rows(where, array, row, lanes, y[c], N, c); });
 }
 
 // The first checkpoint of a pack, of trajectories without a single step too: see adjoint.h.

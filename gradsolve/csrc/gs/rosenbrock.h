@@ -225,10 +225,11 @@ struct Rosenbrock : Stages<P> {
     }
     for_stages_down([&](auto i) GS_LAMBDA {
       Real v[dim];
+      [[maybe_unused]] const bool reaches = outputs_here && Base::in_dense_output(i);
       for_each<dim>([&](auto c) GS_LAMBDA {
         Real sum = Real(T::b[i]) * ct[c];
         if constexpr (P::with_outputs) {
-          if (outputs_here && Base::in_dense_output(i)) sum = outputs->reach(i, sum, c);
+          if (reaches) sum = outputs->reach(i, sum, c);
         }
         v[c] = fma(h, sum, reached[i][c]);
       });
