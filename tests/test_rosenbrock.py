@@ -439,3 +439,41 @@ def test_large_systems_in_kernels(fused):
     recorded = jax.grad(lambda *inputs: loss(solve(*inputs).ys), argnums=(0, 1, 2))(system, y0, 0.4)
     for mine, theirs in zip(jax.tree.leaves(recorded), jax.tree.leaves(got), strict=True):
         assert (mine == theirs).all()
+
+
+class Star(gs.ODESystem):
+    """A hub and what it exchanges with: eliminating the hub first would fill the whole matrix."""
+
+    rates: jax.Array
+    inflow: jax.Array
+
+    def vector_field(self, t, y):
+        hub, others = y[0], y[1:]
+        exchange = self.rates * hub**2 - others
+        return jnp.concatenate([(self.inflow - hub - jnp.sum(exchange))[None], exchange])
+
+
+@pytest.mark.parametrize("size", [5, 18], ids=["in registers", "in memory"])
+def test_unknowns_out_of_order(fused, size):
+    system = Star(jnp.linspace(1.0, 300.0, size - 1), jnp.float64(2.0))
+    y0 = jnp.linspace(0.1, 1.0, size)
+    text = gs.kernel_source(system, y0, integrator=gs.Rodas4(), backend=fused)
+    # Once one other is left, the order of the two does not matter.
+    order = [*range(1, size - 1), 0, size - 1]
+    assert f"order[{size}] = {{{', '.join(map(str, order))}}}" in text
+    trajectory = gs.solve(
+        system,
+        y0,
+        t0=0.0,
+        t1=1.0,
+        integrator=gs.Rodas4(),
+        controller=gs.PIDController(rtol=1e-6, atol=1e-8),
+        backend=fused,
+    )
+    same_mesh = under(gs.XLA(), trajectory)
+    assert relative(trajectory.ys, same_mesh.replay()) < 1e-11
+    got, want = (
+        ravel_pytree(each.loss_grad(loss, wrt=("system", "y0"))[1])[0]
+        for each in (trajectory, same_mesh)
+    )
+    assert relative(got, want) < 1e-11

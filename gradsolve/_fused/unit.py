@@ -12,6 +12,7 @@ from .._ensemble.program import Program
 from .._integrators import AbstractExplicitRK, AbstractRosenbrock
 from .._lowering import Function, LoweringError, Op, Sink, called_functions, print_body
 from .._null_spaces import regularised
+from .elimination import elimination_order
 from .functions import (
     StepControl,
     identifier,
@@ -239,10 +240,12 @@ class _Writer:
             rows = nonzero_entries(function)
             table = ", ".join(f"{{{', '.join(flag(bool(used)) for used in row)}}}" for row in rows)
             with_slope = len(function.outputs) > 1
+            order = ", ".join(map(str, elimination_order(rows | self._mass_pattern())))
             self._members += [
                 f"static constexpr bool with_slope = {flag(with_slope)};\n"
                 f"static constexpr bool depends[{self._dim}][{self._dim}] = {{{table}}};\n"
                 f"{self._mass()}"
+                f"static constexpr int order[{self._dim}] = {{{order}}};\n"
             ]
             # Entries that are zero whatever the state are never read.
             sinks: list[list[Sink | None]] = [
@@ -256,6 +259,12 @@ class _Writer:
                 function,
                 sinks,
             )
+
+    def _mass_pattern(self) -> np.ndarray:
+        """Where the mass matrix, or the regular one in its place, is not zero."""
+        if self._mass_matrix is None:
+            return np.eye(self._dim, dtype=bool)
+        return (self._mass_matrix != 0) | (regularised(self._mass_matrix) != 0)
 
     def _mass(self) -> str:
         """The matrix that multiplies the time derivative; nothing for the identity."""

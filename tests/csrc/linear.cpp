@@ -42,7 +42,9 @@ void check_random(int seed, bool zero_diagonal) {
         const bool zero = absent || (zero_diagonal && i == j && N > 1);
         set_lane(a[i][j], l, zero ? Scalar(0) : entry(seed + N * i + j, l));
       }
-      factors.lu[i][j] = a[i][j];
+      // What is not used is not read either.
+      const bool used = N <= kMaxUnrolled || Structure<N, Pattern>().used[i][j];
+      factors.lu[i][j] = used ? a[i][j] : Real(kNan);
     }
     x[i] = z[i] = b[i];
   }
@@ -97,6 +99,10 @@ constexpr int operations() {  // of one decomposition
 static_assert(operations<10, BackwardArrow>() < 70);
 static_assert(operations<10, Full>() == 330);
 static_assert(Structure<3, Arrow>().upper[0][2] && Structure<3, Arrow>().upper[1][2]);
+
+constexpr int kOrder[3] = {2, 0, 1};
+static_assert(Order<3>(kOrder).component[0] == 2 && Order<3>(kOrder).unknown[2] == 0);
+static_assert(!Order<3>(kOrder).natural);
 
 }  // namespace
 

@@ -46,6 +46,19 @@ constexpr Lists<N> columns_of_rows() {
   return out;
 }
 
+// Those in which a row of the decomposition can have an entry.
+template <int N, class Pattern>
+constexpr Lists<N> used_columns_of_rows() {
+  const Structure<N, Pattern> structure;
+  Lists<N> out;
+  for (int i = 0; i < N; ++i) {
+    for (int j = 0; j < N; ++j) {
+      if (structure.used[i][j]) out.append(i, j);
+    }
+  }
+  return out;
+}
+
 template <int N, class Pattern>
 constexpr Lists<N> rows_below_pivots() {
   const Structure<N, Pattern> structure;
@@ -74,8 +87,9 @@ template <int N, class Pattern>
 struct Factors<N, Pattern, false> {
   static constexpr Lists<N> rows = rows_below_pivots<N, Pattern>();
   static constexpr Lists<N> columns = columns_right_of_pivots<N, Pattern>();
+  static constexpr Lists<N> used = used_columns_of_rows<N, Pattern>();
 
-  Real lu[N][N];
+  Real lu[N][N];  // other entries than the used ones are not set, so that they take no cache
   Real inverse[N];
   I32 pivot[N];
 

@@ -56,9 +56,12 @@ struct Rosenbrock : Stages<P> {
     }
   }
 
+  // Unknown `i` of the linear system is component order[i], so that few entries are filled in.
+  static constexpr Order<dim> order{P::order};
   struct Pattern {
     static constexpr bool entry(int i, int j) {
-      return P::depends[i][j] || mass(i, j) != 0 || regular_mass(i, j) != 0;
+      const int r = P::order[i], c = P::order[j];
+      return P::depends[r][c] || mass(r, c) != 0 || regular_mass(r, c) != 0;
     }
   };
   struct Dependence {
@@ -95,17 +98,36 @@ struct Rosenbrock : Stages<P> {
     P::field(p, t, y, k);
   }
 
+  // An entry of M / gamma.
+  GS_FN static Real of_mass(Real h, int i, int j) {
+    Real out = Real(T::inverse_gamma * mass(i, j));
+    if constexpr (P::singular_mass) {
+      out = select(h == Real(0), Real(T::inverse_gamma * regular_mass(i, j)), out);
+    }
+    return out;
+  }
+
   GS_FN static void decompose(Real h, const Real (*jacobian)[dim], LinearSystem& factors) {
     for_each<dim>([&](auto i) GS_LAMBDA {
-      for_each<dim>([&](auto j) GS_LAMBDA {
-        Real constant = Real(T::inverse_gamma * mass(i, j));
-        if constexpr (P::singular_mass) {
-          constant = select(h == Real(0), Real(T::inverse_gamma * regular_mass(i, j)), constant);
-        }
-        factors.lu[i][j] = P::depends[i][j] ? fma(-h, jacobian[i][j], constant) : constant;
+      for_used(i, [&](auto j) GS_LAMBDA {
+        factors.lu[i][j] = of_mass(h, order.component[i], order.component[j]);
+      });
+    });
+    for_each<dim>([&](auto r) GS_LAMBDA {
+      for_columns(r, [&](auto c) GS_LAMBDA {
+        Real& entry = factors.lu[order.unknown[r]][order.unknown[c]];
+        entry = fma(-h, jacobian[r][c], entry);
       });
     });
     factors.factorise();
+  }
+
+  // x becomes W^-1 x, or W^-T x.
+  GS_FN static void solve(const LinearSystem& factors, Real* x) {
+    in_order(x, [&](Real* z) GS_LAMBDA { factors.solve(z); });
+  }
+  GS_FN static void solve_transposed(const LinearSystem& factors, Real* x) {
+    in_order(x, [&](Real* z) GS_LAMBDA { factors.solve_transposed(z); });
   }
 
   // All stages, given the value of the field at the start in k[0].
@@ -117,29 +139,28 @@ struct Rosenbrock : Stages<P> {
     for_stages([&](auto i) GS_LAMBDA {
       if (i > 0 && !repeats.stage[i]) {
         Real at[dim];
-        Base::stage_argument(i, y, h, k, at);
+        stage_argument(i, y, h, k, at);
         P::field(p, Base::stage_time(i, t0, t1), at, value);
       }
       [[maybe_unused]] Real moved[dim];
       if constexpr (P::with_mass) {
         Real sum[dim];
-        for_each<dim>([&](auto c) GS_LAMBDA { sum[c] = earlier(i, k, c, Real(0)); });
+        for_each<dim>([&](auto c) GS_LAMBDA { sum[c] = Real(0); });
+        add_earlier(i, k, sum);
         times_mass(sum, moved);
       }
       for_each<dim>([&](auto c) GS_LAMBDA {
-        Real right = value[c];
-        if constexpr (P::with_mass) {
-          right = right + moved[c];
-        } else {
-          right = earlier(i, k, c, right);
-        }
-        if constexpr (P::with_slope) {
-          const Scalar d = T::d[i];
-          if (d != 0) right = fma(h * Real(d), slope[c], right);
-        }
-        k[i][c] = right;
+        k[i][c] = value[c];
+        if constexpr (P::with_mass) k[i][c] = k[i][c] + moved[c];
       });
-      factors.solve(k[i]);
+      if constexpr (!P::with_mass) add_earlier(i, k, k[i]);
+      if constexpr (P::with_slope) {
+        const Scalar d = T::d[i];
+        if (d != 0) {
+          for_each<dim>([&](auto c) GS_LAMBDA { k[i][c] = fma(h * Real(d), slope[c], k[i][c]); });
+        }
+      }
+      solve(factors, k[i]);
     });
   }
 
@@ -208,7 +229,7 @@ struct Rosenbrock : Stages<P> {
     Real ct_h(0), ct_start(0), ct_end(0);
     for_each<dim>([&](auto i) GS_LAMBDA {
       ct_slope[i] = shared[i] = of_stages[i] = Real(0);
-      for_each<dim>([&](auto j) GS_LAMBDA { ct_jacobian[i][j] = Real(0); });
+      for_columns(i, [&](auto j) GS_LAMBDA { ct_jacobian[i][j] = Real(0); });
       static_for<stages>([&](auto j) GS_LAMBDA { reached[j][i] = Real(0); });
     });
     if constexpr (P::with_times) {
@@ -233,7 +254,7 @@ struct Rosenbrock : Stages<P> {
         }
         v[c] = fma(h, sum, reached[i][c]);
       });
-      step.factors.solve_transposed(v);
+      solve_transposed(step.factors, v);
       Real of_sum[dim];
       if constexpr (P::with_mass) {
         times_transposed_mass(v, of_sum);
@@ -267,7 +288,7 @@ struct Rosenbrock : Stages<P> {
       });
       if (!repeats.stage[i]) {
         Real argument[dim], w[dim], ct_tau(0);
-        Base::stage_argument(i, y, hidden(h), k, argument);
+        stage_argument(i, y, hidden(h), k, argument);
         P::pull(p, Base::stage_time(i, t0, t1), argument, shared, w, ct_tau, ct_p);
         if constexpr (P::with_times) {
           const Scalar c_i = T::c[i];
@@ -302,6 +323,29 @@ struct Rosenbrock : Stages<P> {
   }
 
  private:
+  // f(x) on the unknowns in their order.
+  template <class F>
+  GS_FN static void in_order(Real* x, F&& f) {
+    if constexpr (order.natural) {
+      f(x);
+    } else {
+      Real z[dim];
+      for_each<dim>([&](auto i) GS_LAMBDA { z[i] = x[order.component[i]]; });
+      f(z);
+      for_each<dim>([&](auto i) GS_LAMBDA { x[order.component[i]] = z[i]; });
+    }
+  }
+
+  // f(c) for the columns of row r of the linear system that can have an entry.
+  template <class R, class F>
+  GS_FN static void for_used(R r, F&& f) {
+    if constexpr (dim <= kMaxUnrolled) {
+      static_for<dim>(f);
+    } else {
+      for_list(LinearSystem::used, r, f);
+    }
+  }
+
   // f(c) for the columns of row r of the Jacobian that are not zero whatever the state.
   template <class R, class F>
   GS_FN static void for_columns(R r, F&& f) {
@@ -314,14 +358,47 @@ struct Rosenbrock : Stages<P> {
     }
   }
 
-  // start + sum_{j<i} C_ij k_j.
-  template <class I>
-  GS_FN static Real earlier(I i, const Real (*k)[dim], int c, Real start) {
-    for_below(i, [&](auto j) GS_LAMBDA {
-      const Scalar weight = T::C[i][j];
-      if (weight != 0) start = fma(Real(weight), k[j][c], start);
+  // f(c, W) for the components c, ..., c + W - 1: those of a large system four at a time, so that a
+  // weight that is looked up serves several, and none waits for another.
+  template <class F>
+  GS_FN static void for_components(F&& f) {
+    if constexpr (dim <= kMaxUnrolled) {
+      static_for<dim>([&](auto c) GS_LAMBDA { f(c, Index<1>{}); });
+    } else {
+      constexpr int left_over = dim % 4;
+      for (int c = 0; c < dim - left_over; c += 4) f(c, Index<4>{});
+      if constexpr (left_over > 0) f(dim - left_over, Index<left_over>{});
+    }
+  }
+
+  // out + scale sum_{j<i} weight(j) k_j, in the order of the stages.
+  template <class I, class Weight>
+  GS_FN static void add_stages(I i, const Weight& weight, Real scale, const Real (*k)[dim],
+                               Real* out) {
+    for_components([&](auto c, auto width) GS_LAMBDA {
+      constexpr int W = decltype(width)::value;
+      Real sum[W];
+      static_for<W>([&](auto q) GS_LAMBDA { sum[q] = out[c + q]; });
+      for_below(i, [&](auto j) GS_LAMBDA {
+        if (weight(j) == 0) return;
+        const Real scaled = scale * Real(weight(j));
+        static_for<W>([&](auto q) GS_LAMBDA { sum[q] = fma(scaled, k[j][c + q], sum[q]); });
+      });
+      static_for<W>([&](auto q) GS_LAMBDA { out[c + q] = sum[q]; });
     });
-    return start;
+  }
+
+  // y + h sum_{j<i} a_ij k_j.
+  template <class I>
+  GS_FN static void stage_argument(I i, const Real* y, Real h, const Real (*k)[dim], Real* out) {
+    for_each<dim>([&](auto c) GS_LAMBDA { out[c] = y[c]; });
+    add_stages(i, [&](auto j) GS_LAMBDA { return T::a[i][j]; }, h, k, out);
+  }
+
+  // out + sum_{j<i} C_ij k_j.
+  template <class I>
+  GS_FN static void add_earlier(I i, const Real (*k)[dim], Real* out) {
+    add_stages(i, [&](auto j) GS_LAMBDA { return T::C[i][j]; }, Real(1), k, out);
   }
 
   GS_FN static void times_mass(const Real* x, Real* out) {
