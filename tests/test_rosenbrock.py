@@ -1,6 +1,9 @@
 """Rosenbrock methods, in plain JAX and fused: steps, dense output, gradients, failures."""
 
+import re
+
 import diffrax
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -390,27 +393,34 @@ def test_kernels_in_single_precision(integrator, fused):
 
 
 class Ring(gs.ODESystem):
-    """Reaction, diffusion and a force on a ring of 18 points: more than are unrolled anywhere.
-
-    Neighbours move together.
-    """
+    """Reaction, diffusion and a force on a ring of points, of which neighbours move together."""
 
     k: jax.Array
     force: jax.Array
+    size: int = eqx.field(static=True)
 
     def vector_field(self, t, y):
         spread = jnp.roll(y, 1) - 2 * y + jnp.roll(y, -1)
-        return 40 * spread - self.k * y**3 + self.force * jnp.cos(t + jnp.arange(18.0))
+        return 40 * spread - self.k * y**3 + self.force * jnp.cos(t + jnp.arange(float(self.size)))
 
     @property
     def mass_matrix(self):
-        return np.eye(18) + 0.2 * np.eye(18, k=1) - 0.1 * np.eye(18, k=-2)
+        size = self.size
+        return np.eye(size) + 0.2 * np.eye(size, k=1) - 0.1 * np.eye(size, k=-2)
 
 
-def test_large_systems_in_kernels(fused):
-    """Their stages are a loop that is compiled once, and their matrices are in memory."""
-    y0 = jnp.cos(jnp.arange(18.0))
-    system = Ring(jnp.array([0.5, 3.0, 20.0]), jnp.float64(2.0))
+# The stages of both are a loop that is compiled once. The matrices of the first are small enough
+# for straight text, those of the second are in memory.
+@pytest.mark.parametrize("size", [18, 34])
+def test_large_systems_in_kernels(fused, size):
+    y0 = jnp.cos(jnp.arange(float(size)))
+    system = Ring(jnp.array([0.5, 3.0, 20.0]), jnp.float64(2.0), size)
+    text = gs.kernel_source(
+        Ring(system.k[0], system.force, size), y0, integrator=gs.GRK4T(), backend=fused
+    )
+    for place in ("CPU", "GPU"):
+        limit = int(re.search(rf"#define GS_UNROLLED_ON_{place} (\d+)", text)[1])
+        assert (size <= limit) == (size == 18)
 
     def solve(system, y0, t1):
         return gs.solve(
@@ -421,7 +431,7 @@ def test_large_systems_in_kernels(fused):
             ts=jnp.array([0.1, 0.27, 0.4]),
             integrator=gs.GRK4T(),
             controller=gs.PIDController(rtol=1e-5, atol=1e-7),
-            in_axes=gs.InAxes(system=Ring(0, None)),
+            in_axes=gs.InAxes(system=Ring(0, None, size)),
             max_steps=256,
             backend=fused,
         )
@@ -453,7 +463,7 @@ class Star(gs.ODESystem):
         return jnp.concatenate([(self.inflow - hub - jnp.sum(exchange))[None], exchange])
 
 
-@pytest.mark.parametrize("size", [5, 18], ids=["in registers", "in memory"])
+@pytest.mark.parametrize("size", [5, 18, 34], ids=["in registers", "unrolled", "in memory"])
 def test_unknowns_out_of_order(fused, size):
     system = Star(jnp.linspace(1.0, 300.0, size - 1), jnp.float64(2.0))
     y0 = jnp.linspace(0.1, 1.0, size)

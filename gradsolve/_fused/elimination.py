@@ -1,10 +1,20 @@
 """The order in which the unknowns of a sparse linear system are eliminated."""
 
+import dataclasses
+
 import numpy as np
 from jaxtyping import Bool
 
 
-def elimination_order(pattern: Bool[np.ndarray, "n n"]) -> tuple[int, ...]:
+@dataclasses.dataclass(frozen=True)
+class Elimination:
+    """The unknowns in the order of their elimination, and the products that it takes."""
+
+    order: tuple[int, ...]
+    products: int
+
+
+def elimination(pattern: Bool[np.ndarray, "n n"]) -> Elimination:
     """An order of the unknowns, of rows and columns alike, that takes few products.
 
     Rows are exchanged while the system is solved, so that an entry is counted where it can be
@@ -18,20 +28,15 @@ def elimination_order(pattern: Bool[np.ndarray, "n n"]) -> tuple[int, ...]:
 
     **Returns:**
 
-    The unknowns in the order of their elimination: the order that they have, unless another one
-    takes fewer products.
+    The order that they have, unless another one takes fewer products.
     """
-    size = len(pattern)
-    natural = tuple(range(size))
-    _, products = _eliminate(pattern, natural)
-    found, fewest = _eliminate(pattern, None)
-    return found if fewest < products else natural
+    natural = _eliminate(pattern, tuple(range(len(pattern))))
+    found = _eliminate(pattern, None)
+    return found if found.products < natural.products else natural
 
 
-def _eliminate(
-    pattern: Bool[np.ndarray, "n n"], order: tuple[int, ...] | None
-) -> tuple[tuple[int, ...], int]:
-    """The order that is given, or a good one, and how many products the elimination takes."""
+def _eliminate(pattern: Bool[np.ndarray, "n n"], order: tuple[int, ...] | None) -> Elimination:
+    """In the order that is given, or in a good one."""
     size = len(pattern)
     entries = pattern | np.eye(size, dtype=bool)
     left = np.ones(size, dtype=bool)
@@ -49,4 +54,4 @@ def _eliminate(
         entries[:, pivot] = False
         left[pivot] = False
         chosen.append(pivot)
-    return tuple(chosen), products
+    return Elimination(tuple(chosen), products)

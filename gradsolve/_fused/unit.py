@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from .._ensemble.program import Program
 from .._integrators import AbstractExplicitRK, AbstractRosenbrock
 from .._lowering import Function, LoweringError, Op, Sink, called_functions, print_body
 from .._null_spaces import regularised
-from .elimination import elimination_order
+from .elimination import elimination
 from .functions import (
     StepControl,
     identifier,
@@ -24,6 +24,7 @@ from .functions import (
     nonzero_entries,
 )
 from .tableau import flag, number, print_rosenbrock_tableau, print_tableau
+from .unrolling import unrolling
 
 # A leaf of which at most this many entries are read lives in registers, as long as there are not
 # too many of those altogether; others are read where they are used.
@@ -31,8 +32,6 @@ _RESIDENT_ENTRIES = 16
 _RESIDENT_IN_ALL = 48
 # A function of more operations than this is called, not repeated in every stage.
 _INLINED_OPERATIONS = 400
-# On a CPU loops over the components are unrolled while all stages together have this many values.
-_UNROLLED_VALUES = 64
 
 # From so many operations on a function is long straight-line code, for which an optimising compiler
 # takes minutes and gains little.
@@ -181,6 +180,7 @@ class _Writer:
         self._members: list[str] = []
         self._num_wanted = 0
         self._largest = 0
+        self._products: int | None = None
         self._with_products = any(
             value.op is Op.PRODUCT for function in functions for value in function.walk()
         )
@@ -240,11 +240,14 @@ class _Writer:
             rows = nonzero_entries(function)
             table = ", ".join(f"{{{', '.join(flag(bool(used)) for used in row)}}}" for row in rows)
             with_slope = len(function.outputs) > 1
-            order = ", ".join(map(str, elimination_order(rows | self._mass_pattern())))
+            masses = self._masses()
+            linear = elimination(_pattern(rows, list(masses.values())))
+            self._products = linear.products
+            order = ", ".join(map(str, linear.order))
             self._members += [
                 f"static constexpr bool with_slope = {flag(with_slope)};\n"
                 f"static constexpr bool depends[{self._dim}][{self._dim}] = {{{table}}};\n"
-                f"{self._mass()}"
+                f"{self._print_masses(masses)}"
                 f"static constexpr int order[{self._dim}] = {{{order}}};\n"
             ]
             # Entries that are zero whatever the state are never read.
@@ -260,24 +263,21 @@ class _Writer:
                 sinks,
             )
 
-    def _mass_pattern(self) -> np.ndarray:
-        """Where the mass matrix, or the regular one in its place, is not zero."""
-        if self._mass_matrix is None:
-            return np.eye(self._dim, dtype=bool)
-        return (self._mass_matrix != 0) | (regularised(self._mass_matrix) != 0)
+    def _masses(self) -> dict[str, np.ndarray]:
+        """The matrix that multiplies the time derivative, and the regular one in its place.
 
-    def _mass(self) -> str:
-        """The matrix that multiplies the time derivative; nothing for the identity."""
+        None for the identity.
+        """
         mass = self._mass_matrix
-        tables = {}
-        if mass is not None:
-            tables["mass"] = mass
-            regular = regularised(mass)
-            if regular is not mass:
-                tables["regular_mass"] = regular
-        flags = {"with_mass": mass is not None, "singular_mass": "regular_mass" in tables}
+        if mass is None:
+            return {}
+        regular = regularised(mass)
+        return {"mass": mass} if regular is mass else {"mass": mass, "regular_mass": regular}
+
+    def _print_masses(self, masses: Mapping[str, np.ndarray]) -> str:
+        flags = {"with_mass": "mass" in masses, "singular_mass": "regular_mass" in masses}
         lines = [f"static constexpr bool {name} = {flag(on)};\n" for name, on in flags.items()]
-        for name, matrix in tables.items():
+        for name, matrix in masses.items():
             rows = [
                 f"{{{', '.join(number(float(entry), self._dtype) for entry in row)}}}"
                 for row in matrix
@@ -431,11 +431,13 @@ class _Writer:
             *[f"static constexpr bool {name} = {flag(on)};" for name, on in flags.items()],
         ]
         stages = self._tableau.stages + len(self._tableau.dense.extra_a)
+        unrolled = unrolling(stages, self._products)
         text = "\n".join(
             [
                 f"// The {job} kernel of a system with {self._dim} components. Generated.",
                 f"#define GS_REAL_BITS {8 * self._dtype.itemsize}",
-                f"#define GS_UNROLLED {max(1, _UNROLLED_VALUES // stages)}",
+                f"#define GS_UNROLLED_ON_CPU {unrolled.on_cpu}",
+                f"#define GS_UNROLLED_ON_GPU {unrolled.on_gpu}",
                 *([_LESS_OPTIMISED] if self._largest > _LARGE else []),
                 '#include "gs/math.h"',
                 *(['#include "gs/product.h"'] if self._with_products else []),
@@ -461,6 +463,14 @@ class _Writer:
         )
         side_by_side = self._with_calls and self._dtype == np.float64
         return Unit(job, text, num_leaves, self._num_wanted, entries, side_by_side)
+
+
+def _pattern(jacobian: np.ndarray, masses: Sequence[np.ndarray]) -> np.ndarray:
+    """Where `M / gamma - h J` can have entries."""
+    out = jacobian.copy()
+    for mass in masses:
+        out |= mass != 0
+    return out
 
 
 def _per_output(

@@ -168,9 +168,10 @@ void check_transpose(bool outputs_here, bool at_end) {
   }
   tangent<Field, Tableau>(x, d, at_end, d_end, d_out);
 
+  Real k[Method::all_stages][dim] = {};
   typename Method::Linearised step = {};
   Real ct[dim], ct_p[num], ct_t0, ct_t1, ct_t(0);
-  Method::adj_forward(x.q, x.t0, x.t1, x.y, outputs_here, step);
+  Method::adj_forward(x.q, x.t0, x.t1, x.y, outputs_here, k, step);
   typename Method::OutputCotangents outputs;
   outputs.clear();
   for (int m = 0; m < dim; ++m) ct[m] = u_end[m];
@@ -179,9 +180,9 @@ void check_transpose(bool outputs_here, bool at_end) {
     if (at_end) {
       for (int m = 0; m < dim; ++m) ct[m] = ct[m] + u_out[m];
     }
-    ct_t = Method::adj_output(x.t0, x.t1, step.k, x.t, u_out, Mask(at_end), outputs);
+    ct_t = Method::adj_output(x.t0, x.t1, k, x.t, u_out, Mask(at_end), outputs);
   }
-  Method::adj_step(x.q, x.t0, x.t1, x.y, step, outputs_here, &outputs, ct, ct_t0, ct_t1, ct_p);
+  Method::adj_step(x.q, x.t0, x.t1, x.y, k, step, outputs_here, &outputs, ct, ct_t0, ct_t1, ct_p);
 
   Real left(0), right(0);
   for (int m = 0; m < dim; ++m) {
@@ -221,8 +222,8 @@ void check_empty_step() {
   Method::interpolate(t, t, y, k, t, out);
   typename Method::OutputCotangents outputs;
   outputs.clear();
-  Method::adj_forward(q, t, t, y, true, step);
-  Method::adj_step(q, t, t, y, step, true, &outputs, ct, ct_t0, ct_t1, ct_p);
+  Method::adj_forward(q, t, t, y, true, k, step);
+  Method::adj_step(q, t, t, y, k, step, true, &outputs, ct, ct_t0, ct_t1, ct_p);
   for (int l = 0; l < GS_LANES; ++l) {
     for (int c = 0; c < 3; ++c) {
       CHECK(same(lane(y1[c], l), lane(y[c], l)));

@@ -139,8 +139,11 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
     if (!any(live)) continue;
     const bool outputs_here = any(due);
 
+    // Apart from `step`: a loop over the stages addresses them by number, so that they are in
+    // memory with all that is one object with them.
+    Real k[Method::all_stages][dim];
     typename Method::Linearised step;
-    Method::adj_forward(p, from, to, y, outputs_here, step);
+    Method::adj_forward(p, from, to, y, outputs_here, k, step);
 
     Real lambda[dim];
     for_each<dim>([&](auto c) GS_LAMBDA { lambda[c] = ct[c]; });
@@ -157,7 +160,7 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
           c_m[c] = select(due, ct_out, Real(0));
           lambda[c] = lambda[c] + select(at_end, c_m[c], Real(0));
         });
-        const Real u = Method::adj_output(from, to, step.k, t, c_m, at_end, from_outputs);
+        const Real u = Method::adj_output(from, to, k, t, c_m, at_end, from_outputs);
         if constexpr (P::with_output_times) store_rows(due, a.ct_ts, index, lanes, u);
         last_output = last_output - convert<I32>(due);
         last_time = outputs.forward(last_output);
@@ -167,13 +170,13 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
 
     Real step_t0, step_t1;
 #if GS_LANES == 1
-    Method::adj_step(p, from, to, y, step, outputs_here, &from_outputs, lambda, step_t0, step_t1,
+    Method::adj_step(p, from, to, y, k, step, outputs_here, &from_outputs, lambda, step_t0, step_t1,
                      ct_p);
     for_each<dim>([&](auto c) GS_LAMBDA { ct[c] = lambda[c]; });
 #else
     Real of_step[P::num_cotangents > 0 ? P::num_cotangents : 1];
     for_each<P::num_cotangents>([&](auto e) GS_LAMBDA { of_step[e] = Real(0); });
-    Method::adj_step(p, from, to, y, step, outputs_here, &from_outputs, lambda, step_t0, step_t1,
+    Method::adj_step(p, from, to, y, k, step, outputs_here, &from_outputs, lambda, step_t0, step_t1,
                      of_step);
     for_each<P::num_cotangents>(
         [&](auto e) GS_LAMBDA { ct_p[e] = ct_p[e] + select(live, of_step[e], Real(0)); });

@@ -137,15 +137,15 @@ struct ExplicitRK : Stages<P> {
     return out;
   }
 
-  // The Y_i and k_i for the backward sweep; with outputs in the step, also of the dense output.
+  // The Y_i for the backward sweep, beside the k_i; with outputs in the step, also of the dense
+  // output.
   struct Linearised {
-    Real at[all_stages][dim], k[all_stages][dim];
+    Real at[all_stages][dim];
   };
 
   GS_FN static void adj_forward(const Parameters& p, Real t0, Real t1, const Real* y,
-                                bool outputs_here, Linearised& step) {
+                                bool outputs_here, Real (*k)[dim], Linearised& step) {
     Real(*const at)[dim] = step.at;
-    Real(*const k)[dim] = step.k;
     static_for<all_stages>([&](auto i) GS_LAMBDA {
       constexpr int I = decltype(i)::value;
       if constexpr (in_adjoint<I>()) {
@@ -162,11 +162,10 @@ struct ExplicitRK : Stages<P> {
 
   // ct: cotangent of y1 on entry, of y on exit. ct_p accumulates; ct_t0 and ct_t1 are assigned.
   GS_FN static void adj_step(const Parameters& p, Real t0, Real t1, const Real* y,
-                             const Linearised& step, bool outputs_here,
+                             const Real (*k)[dim], const Linearised& step, bool outputs_here,
                              const OutputCotangents* outputs, Real* ct, Real& ct_t0, Real& ct_t1,
                              Real* ct_p) {
     const Real(*const at)[dim] = step.at;
-    const Real(*const k)[dim] = step.k;
     const Real h = t1 - t0;
     Real w[all_stages][dim];
     ct_t0 = ct_t1 = Real(0);

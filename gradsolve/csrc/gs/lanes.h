@@ -115,14 +115,14 @@ GS_FN void for_below(int n, F&& f) {
 }
 
 // A loop over the components of a state: unrolled, so that they live in registers, if they are few.
-// If they are not, the stages of a Rosenbrock method are a loop too.
-// A CPU has few registers, and unrolled code takes long to compile: there the limit depends on the
-// number of stages, and a unit says it.
-#if GS_CUDA || !defined(GS_UNROLLED)
-constexpr int kMaxUnrolled = 16;
-#else
-constexpr int kMaxUnrolled = GS_UNROLLED;
+// How many that are depends on the method and the system: a unit says it (unrolling.py).
+#ifndef GS_UNROLLED_ON_CPU
+#define GS_UNROLLED_ON_CPU 16
 #endif
+#ifndef GS_UNROLLED_ON_GPU
+#define GS_UNROLLED_ON_GPU 16
+#endif
+constexpr int kMaxUnrolled = GS_CUDA ? GS_UNROLLED_ON_GPU : GS_UNROLLED_ON_CPU;
 
 template <int N, class F>
 GS_FN void for_each(F&& f) {
@@ -130,6 +130,19 @@ GS_FN void for_each(F&& f) {
     static_for<N>(f);
   } else {
     for (int i = 0; i < N; ++i) f(i);
+  }
+}
+
+// f(c, W) for the components c, ..., c + W - 1: those of a large system four at a time, so that a
+// weight that is looked up serves several, and none waits for another.
+template <int N, class F>
+GS_FN void for_components(F&& f) {
+  if constexpr (N <= kMaxUnrolled) {
+    static_for<N>([&](auto c) GS_LAMBDA { f(c, Index<1>{}); });
+  } else {
+    constexpr int left_over = N % 4;
+    for (int c = 0; c < N - left_over; c += 4) f(c, Index<4>{});
+    if constexpr (left_over > 0) f(N - left_over, Index<left_over>{});
   }
 }
 

@@ -10,6 +10,7 @@
 
 #pragma once
 
+#include "gs/later_stages.h"
 #include "gs/linear.h"
 #include "gs/stages.h"
 
@@ -37,6 +38,10 @@ struct Rosenbrock : Stages<P> {
   static constexpr int dim = P::dim;
   static constexpr int stages = T::stages;
   static constexpr int all_stages = T::stages + T::extra;
+  static constexpr bool with_mass = P::with_mass;
+  // Whether the stages are unrolled and live in registers, with all their components. Where not,
+  // they are in memory, and a loop is compiled once for all of them.
+  static constexpr bool unrolled = dim <= kMaxUnrolled && dim * T::stages <= (GS_CUDA ? 128 : 64);
 
   static constexpr Scalar mass(int i, int j) {
     if constexpr (P::with_mass) {
@@ -72,11 +77,10 @@ struct Rosenbrock : Stages<P> {
 
   // ---- The step --------------------------------------------------------------------------------
 
-  // f(0), ..., f(stages - 1): unrolled, so that the stages live in registers, if they are small.
-  // The stages of a large system are in memory, and a loop is compiled once for all of them.
+  // f(0), ..., f(stages - 1).
   template <class F>
   GS_FN static void for_stages(F&& f) {
-    if constexpr (dim <= kMaxUnrolled) {
+    if constexpr (unrolled) {
       static_for<stages>(f);
     } else {
       for (int i = 0; i < stages; ++i) f(i);
@@ -84,7 +88,7 @@ struct Rosenbrock : Stages<P> {
   }
   template <class F>
   GS_FN static void for_stages_down(F&& f) {
-    if constexpr (dim <= kMaxUnrolled) {
+    if constexpr (unrolled) {
       static_for_down<stages>(f);
     } else {
       for (int i = stages - 1; i >= 0; --i) f(i);
@@ -137,30 +141,24 @@ struct Rosenbrock : Stages<P> {
     Real value[dim];
     for_each<dim>([&](auto c) GS_LAMBDA { value[c] = k[0][c]; });
     for_stages([&](auto i) GS_LAMBDA {
-      if (i > 0 && !repeats.stage[i]) {
-        Real at[dim];
-        stage_argument(i, y, h, k, at);
-        P::field(p, Base::stage_time(i, t0, t1), at, value);
+      Real at[dim], sum[dim];
+      earlier_stages(i, y, h, k, at, sum);
+      if (i > 0 && !repeats.stage[i]) P::field(p, Base::stage_time(i, t0, t1), at, value);
+      Real x[dim];
+      if constexpr (with_mass) {
+        times_mass(sum, x);
+        for_each<dim>([&](auto c) GS_LAMBDA { x[c] = value[c] + x[c]; });
+      } else {
+        for_each<dim>([&](auto c) GS_LAMBDA { x[c] = value[c] + sum[c]; });
       }
-      [[maybe_unused]] Real moved[dim];
-      if constexpr (P::with_mass) {
-        Real sum[dim];
-        for_each<dim>([&](auto c) GS_LAMBDA { sum[c] = Real(0); });
-        add_earlier(i, k, sum);
-        times_mass(sum, moved);
-      }
-      for_each<dim>([&](auto c) GS_LAMBDA {
-        k[i][c] = value[c];
-        if constexpr (P::with_mass) k[i][c] = k[i][c] + moved[c];
-      });
-      if constexpr (!P::with_mass) add_earlier(i, k, k[i]);
       if constexpr (P::with_slope) {
         const Scalar d = T::d[i];
         if (d != 0) {
-          for_each<dim>([&](auto c) GS_LAMBDA { k[i][c] = fma(h * Real(d), slope[c], k[i][c]); });
+          for_each<dim>([&](auto c) GS_LAMBDA { x[c] = fma(h * Real(d), slope[c], x[c]); });
         }
       }
-      solve(factors, k[i]);
+      solve(factors, x);
+      for_each<dim>([&](auto c) GS_LAMBDA { k[i][c] = x[c]; });
     });
   }
 
@@ -197,8 +195,7 @@ struct Rosenbrock : Stages<P> {
   //   hbar = lambda^T sum_i b_i k_i + (outputs) + sum_i w_i^T sum_j a_ij k_j
   //          + sum_i v_i^T (J k_i + d_i f_t).
   //
-  // Stages with the same value of the field pull the sum of their v_i back, once. What a stage adds
-  // to those before it is added as soon as it is known, so that neither v nor w is kept.
+  // Stages with the same value of the field pull the sum of their v_i back, once.
 
   // The arguments are always summed up again; adjoint.h then reads ahead into the cache, not into
   // registers.
@@ -206,31 +203,31 @@ struct Rosenbrock : Stages<P> {
 
   struct Linearised {
     LinearSystem factors;
-    Real k[all_stages][dim];
-    Real jacobian[dim][dim], slope[dim];  // for the times
+    Real jacobian[dim][dim], slope[dim];
   };
 
   GS_FN static void adj_forward(const Parameters& p, Real t0, Real t1, const Real* y, bool,
-                                Linearised& step) {
-    first_stage(p, t0, y, step.k[0]);
+                                Real (*k)[dim], Linearised& step) {
+    first_stage(p, t0, y, k[0]);
     P::jacobian(p, t0, y, step.jacobian[0], step.slope);
     decompose(t1 - t0, step.jacobian, step.factors);
-    run_stages(p, t0, t1, y, step.factors, step.slope, step.k);
+    run_stages(p, t0, t1, y, step.factors, step.slope, k);
   }
 
   GS_FN static void adj_step(const Parameters& p, Real t0, Real t1, const Real* y,
-                             const Linearised& step, bool outputs_here,
+                             const Real (*k)[dim], Linearised& step, bool outputs_here,
                              const OutputCotangents* outputs, Real* ct, Real& ct_t0, Real& ct_t1,
                              Real* ct_p) {
     const Real h = t1 - t0;
-    const Real(*const k)[dim] = step.k;
-    Real reached[stages][dim];  // h sum_{j>i} a_ji w_j + M^T sum_{j>i} C_ji v_j, so far
-    Real ct_jacobian[dim][dim], ct_slope[dim], shared[dim], of_stages[dim];
+    LaterStages<Rosenbrock> later;
+    // Only cotangents of the times need the Jacobian again; else its own takes its place.
+    Real beside[P::with_times ? dim : 1][dim];
+    Real(*const ct_jacobian)[dim] = P::with_times ? beside : step.jacobian;
+    Real ct_slope[dim], shared[dim], of_stages[dim];
     Real ct_h(0), ct_start(0), ct_end(0);
     for_each<dim>([&](auto i) GS_LAMBDA {
       ct_slope[i] = shared[i] = of_stages[i] = Real(0);
       for_columns(i, [&](auto j) GS_LAMBDA { ct_jacobian[i][j] = Real(0); });
-      static_for<stages>([&](auto j) GS_LAMBDA { reached[j][i] = Real(0); });
     });
     if constexpr (P::with_times) {
       static_for<stages>([&](auto i) GS_LAMBDA {
@@ -246,36 +243,20 @@ struct Rosenbrock : Stages<P> {
     }
     for_stages_down([&](auto i) GS_LAMBDA {
       Real v[dim];
+      later.sum(i, v);
       [[maybe_unused]] const bool reaches = outputs_here && Base::in_dense_output(i);
       for_each<dim>([&](auto c) GS_LAMBDA {
         Real sum = Real(T::b[i]) * ct[c];
         if constexpr (P::with_outputs) {
           if (reaches) sum = outputs->reach(i, sum, c);
         }
-        v[c] = fma(h, sum, reached[i][c]);
+        v[c] = fma(h, sum, v[c]);
       });
       solve_transposed(step.factors, v);
-      Real of_sum[dim];
-      if constexpr (P::with_mass) {
-        times_transposed_mass(v, of_sum);
-      } else {
-        for_each<dim>([&](auto c) GS_LAMBDA { of_sum[c] = v[c]; });
-      }
-      for_below(i, [&](auto j) GS_LAMBDA {
-        const Scalar weight = T::C[i][j];
-        if (weight != 0) {
-          for_each<dim>([&](auto c) GS_LAMBDA {
-            reached[j][c] = fma(Real(weight), of_sum[c], reached[j][c]);
-          });
-        }
-      });
+      later.add_solution(i, v, h, k, ct_jacobian);
       for_each<dim>([&](auto r) GS_LAMBDA {
-        const Real scaled = h * v[r];
-        for_columns(r, [&](auto c) GS_LAMBDA {
-          ct_jacobian[r][c] = fma(scaled, k[i][c], ct_jacobian[r][c]);
-        });
         if constexpr (P::with_slope) {
-          if (T::d[i] != 0) ct_slope[r] = fma(Real(T::d[i]), scaled, ct_slope[r]);
+          if (T::d[i] != 0) ct_slope[r] = fma(Real(T::d[i]), h * v[r], ct_slope[r]);
         }
         if constexpr (P::with_times) {
           Real moved(0);
@@ -302,14 +283,12 @@ struct Rosenbrock : Stages<P> {
         for_each<dim>([&](auto c) GS_LAMBDA {
           shared[c] = Real(0);
           of_stages[c] = of_stages[c] + w[c];
-          const Real scaled = h * w[c];
-          for_below(i, [&](auto j) GS_LAMBDA {
-            const Scalar weight = T::a[i][j];
-            if (weight != 0) reached[j][c] = fma(Real(weight), scaled, reached[j][c]);
-          });
+          w[c] = h * w[c];
         });
+        later.add_pulled(i, w);
       }
     });
+    later.finish(h, k, ct_jacobian);
     Real of_derivatives[dim], ct_tau(0);
     P::pull_jacobian(p, t0, y, ct_jacobian[0], ct_slope, of_derivatives, ct_tau, ct_p);
     for_each<dim>([&](auto c) GS_LAMBDA {
@@ -320,6 +299,52 @@ struct Rosenbrock : Stages<P> {
     });
     ct_t0 = ct_start + ct_tau - ct_h;
     ct_t1 = ct_end + ct_h;
+  }
+
+  // ---- Also for later_stages.h -----------------------------------------------------------------
+
+  // f(c, W) for the components c, ..., c + W - 1, for sums over stages. Those of stages in memory
+  // are added up together, all of them while components are unrolled and else four at a time, so
+  // that a weight that is looked up serves several, and none waits for another.
+  template <class F>
+  GS_FN static void for_components(F&& f) {
+    if constexpr (unrolled) {
+      static_for<dim>([&](auto c) GS_LAMBDA { f(c, Index<1>{}); });
+    } else if constexpr (dim <= kMaxUnrolled) {
+      f(Index<0>{}, Index<dim>{});
+    } else {
+      constexpr int left_over = dim % 4;
+      for (int c = 0; c < dim - left_over; c += 4) f(c, Index<4>{});
+      if constexpr (left_over > 0) f(dim - left_over, Index<left_over>{});
+    }
+  }
+
+  // sum + weight x, for W components.
+  template <int W>
+  GS_FN static void add(Real weight, const Real* x, Real* sum) {
+    static_for<W>([&](auto q) GS_LAMBDA { sum[q] = fma(weight, x[q], sum[q]); });
+  }
+
+  // f(c) for the columns of row r of the Jacobian that are not zero whatever the state.
+  template <class R, class F>
+  GS_FN static void for_columns(R r, F&& f) {
+    if constexpr (dim <= kMaxUnrolled) {
+      static_for<dim>([&](auto c) GS_LAMBDA {
+        if constexpr (P::depends[R::value][decltype(c)::value]) f(c);
+      });
+    } else {
+      for_list(jacobian_columns, r, f);
+    }
+  }
+
+  // M^T x.
+  GS_FN static void times_transposed_mass(const Real* x, Real* out) {
+    for_each<dim>([&](auto j) GS_LAMBDA {
+      out[j] = Real(0);
+      for_each<dim>([&](auto i) GS_LAMBDA {
+        if (mass(i, j) != 0) out[j] = fma(Real(mass(i, j)), x[i], out[j]);
+      });
+    });
   }
 
  private:
@@ -346,59 +371,42 @@ struct Rosenbrock : Stages<P> {
     }
   }
 
-  // f(c) for the columns of row r of the Jacobian that are not zero whatever the state.
-  template <class R, class F>
-  GS_FN static void for_columns(R r, F&& f) {
-    if constexpr (dim <= kMaxUnrolled) {
-      static_for<dim>([&](auto c) GS_LAMBDA {
-        if constexpr (P::depends[R::value][decltype(c)::value]) f(c);
-      });
-    } else {
-      for_list(jacobian_columns, r, f);
-    }
-  }
-
-  // f(c, W) for the components c, ..., c + W - 1: those of a large system four at a time, so that a
-  // weight that is looked up serves several, and none waits for another.
-  template <class F>
-  GS_FN static void for_components(F&& f) {
-    if constexpr (dim <= kMaxUnrolled) {
-      static_for<dim>([&](auto c) GS_LAMBDA { f(c, Index<1>{}); });
-    } else {
-      constexpr int left_over = dim % 4;
-      for (int c = 0; c < dim - left_over; c += 4) f(c, Index<4>{});
-      if constexpr (left_over > 0) f(dim - left_over, Index<left_over>{});
-    }
-  }
-
-  // out + scale sum_{j<i} weight(j) k_j, in the order of the stages.
-  template <class I, class Weight>
-  GS_FN static void add_stages(I i, const Weight& weight, Real scale, const Real (*k)[dim],
-                               Real* out) {
+  // Y_i and sum_{j<i} C_ij k_j: together, so that stages in memory are read once.
+  template <class I>
+  GS_FN static void earlier_stages(I i, const Real* y, Real h, const Real (*k)[dim], Real* at,
+                                   Real* sum) {
     for_components([&](auto c, auto width) GS_LAMBDA {
       constexpr int W = decltype(width)::value;
-      Real sum[W];
-      static_for<W>([&](auto q) GS_LAMBDA { sum[q] = out[c + q]; });
-      for_below(i, [&](auto j) GS_LAMBDA {
-        if (weight(j) == 0) return;
-        const Real scaled = scale * Real(weight(j));
-        static_for<W>([&](auto q) GS_LAMBDA { sum[q] = fma(scaled, k[j][c + q], sum[q]); });
+      Real argument[W], other[W];
+      static_for<W>([&](auto q) GS_LAMBDA {
+        argument[q] = y[c + q];
+        other[q] = Real(0);
       });
-      static_for<W>([&](auto q) GS_LAMBDA { out[c + q] = sum[q]; });
+      for_below(i, [&](auto j) GS_LAMBDA {
+        const Scalar of_argument = T::a[i][j], of_other = T::C[i][j];
+        if (of_argument != 0) add<W>(h * Real(of_argument), k[j] + c, argument);
+        if (of_other != 0) add<W>(Real(of_other), k[j] + c, other);
+      });
+      static_for<W>([&](auto q) GS_LAMBDA {
+        at[c + q] = argument[q];
+        sum[c + q] = other[q];
+      });
     });
   }
 
-  // y + h sum_{j<i} a_ij k_j.
+  // Y_i alone.
   template <class I>
   GS_FN static void stage_argument(I i, const Real* y, Real h, const Real (*k)[dim], Real* out) {
-    for_each<dim>([&](auto c) GS_LAMBDA { out[c] = y[c]; });
-    add_stages(i, [&](auto j) GS_LAMBDA { return T::a[i][j]; }, h, k, out);
-  }
-
-  // out + sum_{j<i} C_ij k_j.
-  template <class I>
-  GS_FN static void add_earlier(I i, const Real (*k)[dim], Real* out) {
-    add_stages(i, [&](auto j) GS_LAMBDA { return T::C[i][j]; }, Real(1), k, out);
+    for_components([&](auto c, auto width) GS_LAMBDA {
+      constexpr int W = decltype(width)::value;
+      Real sum[W];
+      static_for<W>([&](auto q) GS_LAMBDA { sum[q] = y[c + q]; });
+      for_below(i, [&](auto j) GS_LAMBDA {
+        const Scalar weight = T::a[i][j];
+        if (weight != 0) add<W>(h * Real(weight), k[j] + c, sum);
+      });
+      static_for<W>([&](auto q) GS_LAMBDA { out[c + q] = sum[q]; });
+    });
   }
 
   GS_FN static void times_mass(const Real* x, Real* out) {
@@ -406,14 +414,6 @@ struct Rosenbrock : Stages<P> {
       out[i] = Real(0);
       for_each<dim>([&](auto j) GS_LAMBDA {
         if (mass(i, j) != 0) out[i] = fma(Real(mass(i, j)), x[j], out[i]);
-      });
-    });
-  }
-  GS_FN static void times_transposed_mass(const Real* x, Real* out) {
-    for_each<dim>([&](auto j) GS_LAMBDA {
-      out[j] = Real(0);
-      for_each<dim>([&](auto i) GS_LAMBDA {
-        if (mass(i, j) != 0) out[j] = fma(Real(mass(i, j)), x[i], out[j]);
       });
     });
   }
