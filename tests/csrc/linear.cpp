@@ -90,7 +90,7 @@ constexpr int operations() {  // of one decomposition
   int out = 0;
   for (int k = 0; k < N; ++k) {
     int rows = 0, columns = 0;
-    for (int i = k + 1; i < N; ++i) rows += structure.candidate[i][k];
+    for (int i = k + 1; i < N; ++i) rows += structure.candidate[k][i];
     for (int j = k + 1; j < N; ++j) columns += structure.upper[k][j];
     out += rows * (columns + 1);
   }

@@ -86,7 +86,7 @@ struct Factors<N, Pattern, true> {
   GS_FN static void candidates(Index<K>, F&& f) {
     static_for<N>([&](auto i) GS_LAMBDA {
       constexpr int I = decltype(i)::value;
-      if constexpr (I > K && structure.candidate[I][K]) f(i);
+      if constexpr (I > K && structure.candidate[K][I]) f(i);
     });
   }
   // The entries of row k to the right of its pivot.

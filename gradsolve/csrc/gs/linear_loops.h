@@ -14,15 +14,18 @@
 
 namespace gs {
 
-// Some numbers below N for each number below N, in increasing order.
+// For each row of a table the columns that are set, in increasing order.
 template <int N>
 struct Lists {
   short count[N] = {};
   short entry[N][N] = {};
 
-  constexpr void append(int list, int value) {
-    entry[list][count[list]] = static_cast<short>(value);
-    count[list] = static_cast<short>(count[list] + 1);
+  constexpr explicit Lists(const bool (&table)[N][N]) {
+    for (int i = 0; i < N; ++i) {
+      for (int j = 0; j < N; ++j) {
+        if (table[i][j]) entry[i][count[i]++] = static_cast<short>(j);
+      }
+    }
   }
 };
 
@@ -34,60 +37,12 @@ GS_FN void for_list(const Lists<N>& lists, int list, F&& f) {
   for (int m = 0; m < count; ++m) f(static_cast<int>(lists.entry[list][m]));
 }
 
-// The columns of each row that a pattern has.
-template <int N, class Pattern>
-constexpr Lists<N> columns_of_rows() {
-  Lists<N> out;
-  for (int i = 0; i < N; ++i) {
-    for (int j = 0; j < N; ++j) {
-      if (Pattern::entry(i, j)) out.append(i, j);
-    }
-  }
-  return out;
-}
-
-// Those in which a row of the decomposition can have an entry.
-template <int N, class Pattern>
-constexpr Lists<N> used_columns_of_rows() {
-  const Structure<N, Pattern> structure;
-  Lists<N> out;
-  for (int i = 0; i < N; ++i) {
-    for (int j = 0; j < N; ++j) {
-      if (structure.used[i][j]) out.append(i, j);
-    }
-  }
-  return out;
-}
-
-template <int N, class Pattern>
-constexpr Lists<N> rows_below_pivots() {
-  const Structure<N, Pattern> structure;
-  Lists<N> out;
-  for (int k = 0; k < N; ++k) {
-    for (int i = k + 1; i < N; ++i) {
-      if (structure.candidate[i][k]) out.append(k, i);
-    }
-  }
-  return out;
-}
-
-template <int N, class Pattern>
-constexpr Lists<N> columns_right_of_pivots() {
-  const Structure<N, Pattern> structure;
-  Lists<N> out;
-  for (int k = 0; k < N; ++k) {
-    for (int j = k + 1; j < N; ++j) {
-      if (structure.upper[k][j]) out.append(k, j);
-    }
-  }
-  return out;
-}
-
 template <int N, class Pattern>
 struct Factors<N, Pattern, false> {
-  static constexpr Lists<N> rows = rows_below_pivots<N, Pattern>();
-  static constexpr Lists<N> columns = columns_right_of_pivots<N, Pattern>();
-  static constexpr Lists<N> used = used_columns_of_rows<N, Pattern>();
+  static constexpr Structure<N, Pattern> structure{};
+  static constexpr Lists<N> rows{structure.candidate};
+  static constexpr Lists<N> columns{structure.upper};
+  static constexpr Lists<N> used{structure.used};
 
   Real lu[N][N];  // other entries than the used ones are not set, so that they take no cache
   Real inverse[N];

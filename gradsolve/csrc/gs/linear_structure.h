@@ -30,7 +30,7 @@ struct Order {
 
 // The fill-in is that of all pivots that can be chosen: the rows that can be the pivot of a column
 // get the union of their patterns (George and Ng, SIAM J. Sci. Stat. Comput. 8, 1987).
-// candidate[i][k]: row i > k can be the pivot of column k, and is reduced by it. upper[k][j]: row k
+// candidate[k][i]: row i > k can be the pivot of column k, and is reduced by it. upper[k][j]: row k
 // can have an entry in column j > k when it is the pivot. used[i][j]: the entry is not always zero.
 template <int N, class Pattern>
 struct Structure {
@@ -44,13 +44,13 @@ struct Structure {
       for (int j = 0; j < N; ++j) now[i][j] = i == j || Pattern::entry(i, j);
     }
     for (int k = 0; k < N; ++k) {
-      for (int i = k + 1; i < N; ++i) candidate[i][k] = now[i][k];
+      for (int i = k + 1; i < N; ++i) candidate[k][i] = now[i][k];
       for (int j = k + 1; j < N; ++j) {
         upper[k][j] = now[k][j];
         for (int i = k + 1; i < N; ++i) upper[k][j] = upper[k][j] || (now[i][k] && now[i][j]);
       }
       for (int i = k + 1; i < N; ++i) {
-        for (int j = k + 1; j < N; ++j) now[i][j] = now[i][j] || (candidate[i][k] && upper[k][j]);
+        for (int j = k + 1; j < N; ++j) now[i][j] = now[i][j] || (candidate[k][i] && upper[k][j]);
       }
     }
     for (int i = 0; i < N; ++i) {

@@ -69,11 +69,8 @@ struct Rosenbrock : Stages<P> {
       return P::depends[r][c] || mass(r, c) != 0 || regular_mass(r, c) != 0;
     }
   };
-  struct Dependence {
-    static constexpr bool entry(int i, int j) { return P::depends[i][j]; }
-  };
   using LinearSystem = Factors<dim, Pattern>;
-  static constexpr Lists<dim> jacobian_columns = columns_of_rows<dim, Dependence>();
+  static constexpr Lists<dim> jacobian_columns{P::depends};
 
   // ---- The step --------------------------------------------------------------------------------
 
