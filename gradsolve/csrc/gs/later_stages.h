@@ -20,8 +20,9 @@ class LaterStages {
   static constexpr int dim = R::dim;
 
  public:
-  GS_FN LaterStages() {
+  GS_FN explicit LaterStages(Real (*ct_jacobian)[dim]) {
     for_each<dim>([&](auto c) GS_LAMBDA {
+      R::for_columns(c, [&](auto j) GS_LAMBDA { ct_jacobian[c][j] = Real(0); });
       static_for<R::stages>([&](auto j) GS_LAMBDA { sums_[j][c] = Real(0); });
     });
   }
@@ -81,6 +82,8 @@ class LaterStages<R, false> {
   static constexpr int dim = R::dim, stages = R::stages;
 
  public:
+  GS_FN explicit LaterStages(Real (*)[dim]) {}
+
   GS_FN void sum(int i, Real* out) const {
     for_each<dim>([&](auto c) GS_LAMBDA { out[c] = Real(0); });
     if constexpr (R::with_mass) {

@@ -40,7 +40,8 @@ struct Rosenbrock : Stages<P> {
   static constexpr int all_stages = T::stages + T::extra;
   static constexpr bool with_mass = P::with_mass;
   // Whether the stages are unrolled and live in registers, with all their components. Where not,
-  // they are in memory, and a loop is compiled once for all of them.
+  // they are in memory, and a loop is compiled once for all of them. The CPU's limit is that of
+  // unrolling.py for all methods, the GPU's the eight stages of the 16 components there.
   static constexpr bool unrolled = dim <= kMaxUnrolled && dim * T::stages <= (GS_CUDA ? 128 : 64);
 
   static constexpr Scalar mass(int i, int j) {
@@ -216,16 +217,13 @@ struct Rosenbrock : Stages<P> {
                              const OutputCotangents* outputs, Real* ct, Real& ct_t0, Real& ct_t1,
                              Real* ct_p) {
     const Real h = t1 - t0;
-    LaterStages<Rosenbrock> later;
     // Only cotangents of the times need the Jacobian again; else its own takes its place.
     Real beside[P::with_times ? dim : 1][dim];
     Real(*const ct_jacobian)[dim] = P::with_times ? beside : step.jacobian;
+    LaterStages<Rosenbrock> later(ct_jacobian);
     Real ct_slope[dim], shared[dim], of_stages[dim];
     Real ct_h(0), ct_start(0), ct_end(0);
-    for_each<dim>([&](auto i) GS_LAMBDA {
-      ct_slope[i] = shared[i] = of_stages[i] = Real(0);
-      for_columns(i, [&](auto j) GS_LAMBDA { ct_jacobian[i][j] = Real(0); });
-    });
+    for_each<dim>([&](auto i) GS_LAMBDA { ct_slope[i] = shared[i] = of_stages[i] = Real(0); });
     if constexpr (P::with_times) {
       static_for<stages>([&](auto i) GS_LAMBDA {
         constexpr Scalar b = T::b[decltype(i)::value];
