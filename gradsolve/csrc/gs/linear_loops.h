@@ -39,10 +39,10 @@ GS_FN void for_list(const Lists<N>& lists, int list, F&& f) {
 
 template <int N, class Pattern>
 struct Factors<N, Pattern, false> {
-  static constexpr Structure<N, Pattern> structure{};
-  static constexpr Lists<N> rows{structure.candidate};
-  static constexpr Lists<N> columns{structure.upper};
-  static constexpr Lists<N> used{structure.used};
+  // From temporary structures: a member would be put into every kernel's constants.
+  static constexpr Lists<N> rows{Structure<N, Pattern>{}.candidate};
+  static constexpr Lists<N> columns{Structure<N, Pattern>{}.upper};
+  static constexpr Lists<N> used{Structure<N, Pattern>{}.used};
 
   Real lu[N][N];  // other entries than the used ones are not set, so that they take no cache
   Real inverse[N];
