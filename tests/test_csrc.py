@@ -126,6 +126,10 @@ def test_linear_systems(options, compiler, tmp_path):
     _run(compiler, tmp_path, "linear", "-O0", *options)
 
 
+def test_arguments_that_go_on_from_each_other(compiler, tmp_path):
+    _run(compiler, tmp_path, "chains", "-O0")
+
+
 # Whether the adjoint keeps the arguments of the stages or sums them up again, as on a GPU.
 @pytest.mark.parametrize(
     "flag", ["-DGS_REAL_BITS=64", "-DGS_REAL_BITS=32", "-DGS_KEEP_BOTH_BELOW=0"]

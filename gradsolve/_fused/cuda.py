@@ -34,10 +34,12 @@ def cuda_source(unit: Unit) -> str:
     """The complete source of a kernel for the GPU."""
     # The compiler spills a number or two to fit one more block on a multiprocessor, unless told
     # that one is enough. A recording then takes a few registers more and no spill; the adjoint of
-    # Lorenz would take 20 more, for nothing. Functions side by side would come one after the other,
-    # to save the registers in which each keeps its numbers: in the compiler's schedules for sm_90,
-    # four tanh of doubles then take 680 cycles instead of 290.
-    spacious = unit.job == "record" or unit.side_by_side
+    # Lorenz would take 20 more, for nothing. The adjoint of a stiff system of 20 components would
+    # get half of the registers. Functions side by side would come one after the other, to save the
+    # registers in which each keeps its numbers: in the compiler's schedules for sm_90, four tanh of
+    # doubles then take 680 cycles instead of 290.
+    stiff_adjoint = unit.linear_systems and unit.job == "adjoint"
+    spacious = unit.job == "record" or stiff_adjoint or unit.side_by_side
     bounds = "gs::kMaxBlock, 1" if spacious else "gs::kMaxBlock"
     text = f"""{unit.text}
 #include "gs/cuda.h"

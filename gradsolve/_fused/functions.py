@@ -125,32 +125,61 @@ def nonzero_entries(jacobian: Function) -> np.ndarray:
     return np.array(flags, dtype=bool).reshape(entries.shape)
 
 
-def lower_pull_jacobian(
+def lower_pull_stage(
     program: Program,
     structs: Sequence[jax.ShapeDtypeStruct],
     wanted: Sequence[int],
     want_time: bool,
-    depends: np.ndarray,
 ) -> Function:
-    """The pullback of `lower_jacobian`, with the outputs of `lower_pull`.
+    """The pullback of what a stage of a Rosenbrock method adds to a sum over earlier stages.
 
-    Entries of the Jacobian that are zero whatever the state are not asked for their cotangents.
+    That is `f(t, y) + h (df/dy k + df/dt d)` with the derivatives at `(t0, y0)`.
+    `pull_stage(leaves, t, y, t0, y0, h, d, k, ct) -> (ct_y, ct_y0, ct_t, ct_t0, ct_h, *ct_wanted)`;
+    without cotangents of times unless asked for.
     """
     field, count = program.field_jaxpr, program.num_field_leaves
     dtype = np.dtype(program.dtype)
 
-    def pull(leaves: list[Array], t: Array, y: Array, ct_jacobian: Array, ct_slope: Array) -> Any:
-        ct_jacobian = jnp.where(depends, ct_jacobian.reshape(depends.shape), 0)
-        cotangents = [ct_jacobian, ct_slope] if field.has_time else [ct_jacobian]
-        derivatives = ft.partial(_derivatives, field)
-        return _pull_back(derivatives, wanted, want_time, leaves, t, y, cotangents)
+    def pull(
+        leaves: list[Array],
+        t: Array,
+        y: Array,
+        t0: Array,
+        y0: Array,
+        h: Array,
+        d: Array,
+        k: Array,
+        ct: Array,
+    ) -> list[Array]:
+        def add(
+            states: tuple[Array, Array], times: tuple[Array, Array, Array], some: list[Array]
+        ) -> Array:
+            every = list(leaves)
+            for index, leaf in zip(wanted, some, strict=True):
+                every[index] = leaf
+            (y, y0), (t, t0, h) = states, times
+            # Times h before the derivative is taken: then `ct` alone goes back through both.
+            if field.has_time:
+                tangent = jax.jvp(ft.partial(field, every), (t0, y0), (h * d, h * k))[1]
+            else:
+                tangent = jax.jvp(lambda y: field(every, t0, y), (y0,), (h * k,))[1]
+            return field(every, t, y) + tangent
+
+        states, times, some = (y, y0), (t, t0, h), [leaves[index] for index in wanted]
+        if want_time:
+            ct_states, ct_times, ct_some = jax.vjp(add, states, times, some)[1](ct)
+            return [*ct_states, *ct_times, *ct_some]
+        ct_states, ct_some = jax.vjp(lambda states, some: add(states, times, some), states, some)[
+            1
+        ](ct)
+        return [*ct_states, *ct_some]
 
     scalar = jax.ShapeDtypeStruct((), dtype)
     state = jax.ShapeDtypeStruct((field.dim,), dtype)
-    matrix = jax.ShapeDtypeStruct((field.dim * field.dim,), dtype)
+    arguments = (scalar, state, scalar, state, scalar, scalar, state, state)
     with own_promotion():
-        closed = jax.make_jaxpr(pull)(list(structs[:count]), scalar, state, matrix, state)
-    names = ["t", "y", "ct_jacobian", "ct_slope"]
+        closed = jax.make_jaxpr(pull)(list(structs[:count]), *arguments)
+    names = ["t", "y", "t0", "y0", "h", "d", "k", "ct"]
     return _lower_closed(closed, [*leaf_inputs(structs[:count]), *names])
 
 

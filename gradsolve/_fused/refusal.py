@@ -9,9 +9,8 @@ from .functions import (
     lower_field,
     lower_jacobian,
     lower_pull,
-    lower_pull_jacobian,
+    lower_pull_stage,
     lower_step_control,
-    nonzero_entries,
 )
 
 # A kernel's arguments must fit into 4 KiB on a GPU; a leaf takes 16 bytes, and so does its
@@ -64,10 +63,8 @@ def refusal(name: str, question: Question, *, worthwhile: bool = False) -> str |
             for index, struct in enumerate(structs[: program.num_field_leaves])
             if np.dtype(struct.dtype) == np.dtype(program.dtype)
         ]
-        lower_pull(program, structs, floating, want_time=True)
-        for jacobian in jacobians:
-            depends = nonzero_entries(jacobian)
-            lower_pull_jacobian(program, structs, floating, True, depends)
+        lower = lower_pull_stage if jacobians else lower_pull
+        lower(program, structs, floating, want_time=True)
     except LoweringError as error:
         return f"{error} Use `backend=gradsolve.XLA()`, or another formulation."
     return None

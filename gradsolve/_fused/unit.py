@@ -19,7 +19,7 @@ from .functions import (
     lower_field,
     lower_jacobian,
     lower_pull,
-    lower_pull_jacobian,
+    lower_pull_stage,
     lower_step_control,
     nonzero_entries,
 )
@@ -70,6 +70,7 @@ class Unit:
     - `num_leaves`, `num_wanted`, `entries`: leaves it takes, those whose cotangents it returns, and
         the number of entries of the latter.
     - `side_by_side`: whether it computes functions of doubles several at a time.
+    - `linear_systems`: whether its steps solve linear systems.
     """
 
     job: str
@@ -78,6 +79,7 @@ class Unit:
     num_wanted: int
     entries: int
     side_by_side: bool
+    linear_systems: bool
 
     @property
     def arguments(self) -> str:
@@ -134,18 +136,13 @@ def adjoint_unit(program: Program, structs: Sequence[Any], choices: AdjointChoic
             )
     field = lower_field(program, structs)
     with_times = choices.with_times or choices.with_output_times
-    pull = lower_pull(program, structs, choices.wanted, with_times)
     jacobian = _jacobian(program, structs)
-    pull_jacobian = [
-        lower_pull_jacobian(program, structs, choices.wanted, with_times, nonzero_entries(function))
-        for function in jacobian
-    ]
-    writer = _Writer(program, structs, [field, pull, *jacobian, *pull_jacobian])
+    lower = lower_pull_stage if jacobian else lower_pull
+    pull = lower(program, structs, choices.wanted, with_times)
+    writer = _Writer(program, structs, [field, *jacobian, pull])
     writer.field(field)
     writer.jacobian(jacobian)
     writer.pull(pull, [structs[index] for index in choices.wanted], with_times)
-    for function in pull_jacobian:
-        writer.pull_jacobian(function, with_times)
     flags = {
         "with_outputs": choices.with_outputs,
         "with_end": choices.with_end,
@@ -213,26 +210,40 @@ class _Writer:
         )
 
     def pull(self, function: Function, wanted: Sequence[Any], with_time: bool) -> None:
-        """Pulls a cotangent of `dy` back; those of the leaves are accumulated."""
+        """Pulls a cotangent of `dy`, or of what a stage adds, back.
+
+        Those of the leaves are accumulated, and so are all but the first of each kind.
+        """
         self._num_wanted = len(wanted)
         for struct in wanted:
             size = math.prod(struct.shape)
             self._wanted_begin.append(self._wanted_begin[-1] + size)
-        self._function(
-            "pull",
-            "const Parameters& p, Real t, const Real* y, const Real* ct, Real* ct_y, Real& ct_t, "
-            "Real* ct_p",
-            function,
-            self._pull_sinks(with_time),
-        )
-
-    def _pull_sinks(self, with_time: bool) -> list[list[Sink]]:
-        sinks = [[Sink("ct_y", i) for i in range(self._dim)]]
-        if with_time:
-            sinks.append([Sink("ct_t")])
-        for begin, end in zip(self._wanted_begin, self._wanted_begin[1:], strict=False):
-            sinks.append([Sink("ct_p", e, accumulate=True) for e in range(begin, end)])
-        return sinks
+        of_leaves = [
+            [Sink("ct_p", entry, accumulate=True) for entry in range(begin, end)]
+            for begin, end in zip(self._wanted_begin, self._wanted_begin[1:], strict=False)
+        ]
+        of_state = [Sink("ct_y", i) for i in range(self._dim)]
+        of_times = [[Sink("ct_t")]] if with_time else []
+        if isinstance(self._integrator, AbstractRosenbrock):
+            of_start = [Sink("ct_y0", i, accumulate=True) for i in range(self._dim)]
+            if with_time:
+                of_times += [[Sink(name, accumulate=True)] for name in ("ct_t0", "ct_h")]
+            self._function(
+                "pull_stage",
+                "const Parameters& p, Real t, const Real* y, Real t0, const Real* y0, Real h, "
+                "Real d, const Real* k, const Real* ct, Real* ct_y, Real* ct_y0, Real& ct_t, "
+                "Real& ct_t0, Real& ct_h, Real* ct_p",
+                function,
+                [of_state, of_start, *of_times, *of_leaves],
+            )
+        else:
+            self._function(
+                "pull",
+                "const Parameters& p, Real t, const Real* y, const Real* ct, Real* ct_y, "
+                "Real& ct_t, Real* ct_p",
+                function,
+                [of_state, *of_times, *of_leaves],
+            )
 
     def jacobian(self, functions: Sequence[Function]) -> None:
         """The derivatives of the field by the state and by time, if there are any."""
@@ -285,16 +296,6 @@ class _Writer:
             size = f"[{self._dim}][{self._dim}]"
             lines.append(f"static constexpr Scalar {name}{size} = {{{', '.join(rows)}}};\n")
         return "".join(lines)
-
-    def pull_jacobian(self, function: Function, with_time: bool) -> None:
-        """Pulls cotangents of the field's derivatives back, as `pull` does those of the field."""
-        self._function(
-            "pull_jacobian",
-            "const Parameters& p, Real t, const Real* y, const Real* ct_jacobian, "
-            "const Real* ct_slope, Real* ct_y, Real& ct_t, Real* ct_p",
-            function,
-            self._pull_sinks(with_time),
-        )
 
     def step_control(self, control: StepControl) -> None:
         """The state of the controller, and its two functions."""
@@ -462,7 +463,7 @@ class _Writer:
             ]
         )
         side_by_side = self._with_calls and self._dtype == np.float64
-        return Unit(job, text, num_leaves, self._num_wanted, entries, side_by_side)
+        return Unit(job, text, num_leaves, self._num_wanted, entries, side_by_side, rosenbrock)
 
 
 def _pattern(jacobian: np.ndarray, masses: Sequence[np.ndarray]) -> np.ndarray:

@@ -27,6 +27,19 @@ struct Arrow {
   static constexpr bool entry(int i, int j) { return i == 0 || j == 0; }
 };
 
+template <int N, class Pattern>
+void factorise(const Real (*a)[N], Factors<N, Pattern>& factors) {
+  factors.factorise([&](auto) {
+    for (int i = 0; i < N; ++i) {
+      for (int j = 0; j < N; ++j) {
+        // What is not used is not read either.
+        const bool used = N <= kMaxUnrolled || Structure<N, Pattern>().used[i][j];
+        factors.lu[i][j] = used ? a[i][j] : Real(kNan);
+      }
+    }
+  });
+}
+
 // |A x - b| is the rounding of N products of the size of x, times the growth of the elimination,
 // which is below N for these matrices.
 template <int N, class Pattern = Full>
@@ -42,13 +55,10 @@ void check_random(int seed, bool zero_diagonal) {
         const bool zero = absent || (zero_diagonal && i == j && N > 1);
         set_lane(a[i][j], l, zero ? Scalar(0) : entry(seed + N * i + j, l));
       }
-      // What is not used is not read either.
-      const bool used = N <= kMaxUnrolled || Structure<N, Pattern>().used[i][j];
-      factors.lu[i][j] = used ? a[i][j] : Real(kNan);
     }
     x[i] = z[i] = b[i];
   }
-  factors.factorise();
+  factorise(a, factors);
   factors.solve(x);
   factors.solve_transposed(z);
   for (int l = 0; l < GS_LANES; ++l) {
@@ -69,12 +79,42 @@ void check_random(int seed, bool zero_diagonal) {
   }
 }
 
+// A trajectory that exchanges rows changes no bit of those in lockstep with it, which do not.
+template <int N, class Pattern>
+void check_neighbours(int seed) {
+  Real a[N][N], b[N];
+  for (int i = 0; i < N; ++i) {
+    for (int l = 0; l < GS_LANES; ++l) set_lane(b[i], l, entry(seed + 1000 + i, l));
+    for (int j = 0; j < N; ++j) {
+      const bool present = i == j || Pattern::entry(i, j);
+      for (int l = 0; l < GS_LANES; ++l) {
+        const Scalar off_diagonal = present ? entry(seed + N * i + j, l) : Scalar(0);
+        set_lane(a[i][j], l, i == j ? Scalar(N) : off_diagonal);
+      }
+    }
+  }
+  Factors<N, Pattern> alone, beside;
+  factorise(a, alone);
+  set_lane(a[0][0], 0, Scalar(0));
+  factorise(a, beside);
+  CHECK(alone.exchanges != beside.exchanges);
+  Real x[N], z[N], of_x[N], of_z[N];
+  for (int i = 0; i < N; ++i) x[i] = z[i] = of_x[i] = of_z[i] = b[i];
+  alone.solve(x), alone.solve_transposed(z);
+  beside.solve(of_x), beside.solve_transposed(of_z);
+  CHECK(!same(lane(x[0], 0), lane(of_x[0], 0)));
+  for (int i = 0; i < N; ++i) {
+    for (int l = 1; l < GS_LANES; ++l) {
+      CHECK(same(lane(x[i], l), lane(of_x[i], l)) && same(lane(z[i], l), lane(of_z[i], l)));
+    }
+  }
+}
+
 // Nothing of a singular system is finite and taken for a solution.
 void check_singular() {
   Factors<2> factors;
-  factors.lu[0][0] = Real(1), factors.lu[0][1] = Real(2);
-  factors.lu[1][0] = Real(2), factors.lu[1][1] = Real(4);
-  factors.factorise();
+  const Real a[2][2] = {{Real(1), Real(2)}, {Real(2), Real(4)}};
+  factorise(a, factors);
   Real x[2] = {Real(1), Real(1)};
   factors.solve(x);
   CHECK(!any(is_finite(x[0]) & is_finite(x[1])));
@@ -117,6 +157,8 @@ int main() {
     check_random<20, Chain>(7 * seed, seed % 2 == 0);  // in loops
     check_random<5, Arrow>(7 * seed, false);
     check_random<18, Arrow>(7 * seed, false);  // full after the first column, in loops
+    check_neighbours<3, Full>(7 * seed);
+    check_neighbours<6, Chain>(7 * seed);
   }
   check_singular();
   return failures != 0;

@@ -48,7 +48,9 @@ struct Factors<N, Pattern, false> {
   Real inverse[N];
   I32 pivot[N];
 
-  GS_FN void factorise() {
+  template <class F>
+  GS_FN void factorise(const F& fill) {
+    fill(Index<false>{});
     for (int k = 0; k < N; ++k) {
       Real largest = abs(lu[k][k]);
       I32 chosen(k);

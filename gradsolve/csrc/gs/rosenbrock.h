@@ -5,29 +5,17 @@
 //
 // with J = df/dy and f_t = df/dt at the start of the step, and the mass matrix M of M y' = f. These
 // are the published equations for u_i = h k_i, so that no division by h is left. A problem P
-// supplies, beside the field and its pullback, its derivatives and theirs: `jacobian` and
-// `pull_jacobian`.
+// supplies, beside the field, its derivatives, `jacobian`, and the pullback of what a stage adds to
+// the sum over the stages before it, f(t + c_i h, Y_i) + h (J k_i + d_i f_t), `pull_stage`.
 
 #pragma once
 
+#include "gs/chains.h"
 #include "gs/later_stages.h"
 #include "gs/linear.h"
 #include "gs/stages.h"
 
 namespace gs {
-
-// Whether each stage of a tableau evaluates the field where the stage before it does.
-template <class T>
-struct Repeats {
-  bool stage[T::stages] = {};
-
-  constexpr Repeats() {
-    for (int i = 1; i < T::stages; ++i) {
-      stage[i] = T::c[i] == T::c[i - 1];
-      for (int j = 0; j < i; ++j) stage[i] = stage[i] && T::a[i][j] == T::a[i - 1][j];
-    }
-  }
-};
 
 template <class P>
 struct Rosenbrock : Stages<P> {
@@ -93,7 +81,14 @@ struct Rosenbrock : Stages<P> {
     }
   }
 
-  static constexpr Repeats<T> repeats{};
+  static constexpr Chains<T> chains{};
+
+  // Whether Y_i is added up from the argument before it. From stages in memory it is not: they are
+  // read for the other sum anyway, and the argument before would have to be kept.
+  template <class I>
+  GS_FN static constexpr bool goes_on(I i) {
+    return unrolled && chains.goes_on[i];
+  }
 
   // The value of the field at the start of the step; step() finds it in k[0].
   GS_FN static void first_stage(const Parameters& p, Real t, const Real* y, Real* k) {
@@ -109,7 +104,7 @@ struct Rosenbrock : Stages<P> {
     return out;
   }
 
-  GS_FN static void decompose(Real h, const Real (*jacobian)[dim], LinearSystem& factors) {
+  GS_FN static void fill(Real h, const Real (*jacobian)[dim], LinearSystem& factors) {
     for_each<dim>([&](auto i) GS_LAMBDA {
       for_used(i, [&](auto j) GS_LAMBDA {
         factors.lu[i][j] = of_mass(h, order.component[i], order.component[j]);
@@ -121,7 +116,17 @@ struct Rosenbrock : Stages<P> {
         entry = fma(-h, jacobian[r][c], entry);
       });
     });
-    factors.factorise();
+  }
+
+  // The factors of the step's linear system, and f_t.
+  GS_FN static void linearise(const Parameters& p, Real t0, Real t1, const Real* y,
+                              LinearSystem& factors, Real* slope) {
+    factors.factorise([&](auto again) GS_LAMBDA {
+      Real at[dim], jacobian[dim][dim];
+      for_each<dim>([&](auto c) GS_LAMBDA { at[c] = again ? hidden(y[c]) : y[c]; });
+      P::jacobian(p, t0, at, jacobian[0], slope);
+      fill(t1 - t0, jacobian, factors);
+    });
   }
 
   // x becomes W^-1 x, or W^-T x.
@@ -132,16 +137,18 @@ struct Rosenbrock : Stages<P> {
     in_order(x, [&](Real* z) GS_LAMBDA { factors.solve_transposed(z); });
   }
 
-  // All stages, given the value of the field at the start in k[0].
+  // All stages, given the value of the field at the start in k[0]; in `before` the last one's Y_i,
+  // for those that go on from it.
   GS_FN static void run_stages(const Parameters& p, Real t0, Real t1, const Real* y,
-                               const LinearSystem& factors, const Real* slope, Real (*k)[dim]) {
+                               const LinearSystem& factors, const Real* slope, Real (*k)[dim],
+                               Real* before) {
     const Real h = t1 - t0;
     Real value[dim];
     for_each<dim>([&](auto c) GS_LAMBDA { value[c] = k[0][c]; });
     for_stages([&](auto i) GS_LAMBDA {
       Real at[dim], sum[dim];
-      earlier_stages(i, y, h, k, at, sum);
-      if (i > 0 && !repeats.stage[i]) P::field(p, Base::stage_time(i, t0, t1), at, value);
+      earlier_stages(i, y, h, k, before, at, sum);
+      if (i > 0 && !chains.repeats[i]) P::field(p, Base::stage_time(i, t0, t1), at, value);
       Real x[dim];
       if constexpr (with_mass) {
         times_mass(sum, x);
@@ -156,7 +163,10 @@ struct Rosenbrock : Stages<P> {
         }
       }
       solve(factors, x);
-      for_each<dim>([&](auto c) GS_LAMBDA { k[i][c] = x[c]; });
+      for_each<dim>([&](auto c) GS_LAMBDA {
+        k[i][c] = x[c];
+        if constexpr (goes_on(Index<1>{})) before[c] = at[c];
+      });
     });
   }
 
@@ -164,14 +174,17 @@ struct Rosenbrock : Stages<P> {
                          Real* y1) {
     const Real h = t1 - t0;
     LinearSystem factors;
-    Real slope[dim];
-    {
-      Real jacobian[dim][dim];
-      P::jacobian(p, t0, y, jacobian[0], slope);
-      decompose(h, jacobian, factors);
+    Real slope[dim], last[dim];
+    linearise(p, t0, t1, y, factors, slope);
+    run_stages(p, t0, t1, y, factors, slope, k, last);
+    if constexpr (goes_on(Index<stages>{})) {
+      constexpr Scalar weight = T::b[stages - 1];
+      for_each<dim>([&](auto c) GS_LAMBDA {
+        y1[c] = weight == 0 ? last[c] : fma(h * Real(weight), k[stages - 1][c], last[c]);
+      });
+    } else {
+      Base::end_state(y, h, k, y1);
     }
-    run_stages(p, t0, t1, y, factors, slope, k);
-    Base::end_state(y, h, k, y1);
   }
 
   GS_FN static void extra_stages(const Parameters&, Real, Real, const Real*, Real (*)[dim]) {}
@@ -184,16 +197,17 @@ struct Rosenbrock : Stages<P> {
   //   kbar_i = h (b_i lambda + sum_m b_i(theta_m) c_m + sum_{j>i} a_ji w_j)
   //            + M^T sum_{j>i} C_ji v_j,
   //   v_i = W^-T kbar_i,
-  //   w_i, thetabar += (df/dy, df/dtheta)(t + c_i h, Y_i)^T v_i,
+  //   w_i = (df/dy)(t + c_i h, Y_i)^T v_i,
   //
-  // and then ybar = lambda + sum_m c_m + sum_i w_i, to which the derivatives' own dependence is
-  // added: that of J with the cotangent h sum_i v_i k_i^T, and that of f_t with h sum_i d_i v_i.
-  // The factors h receive
+  // and then ybar = lambda + sum_m c_m + sum_i w_i. The rest of ybar, and what parameters, times
+  // and h receive inside the stages, are gradients of
   //
-  //   hbar = lambda^T sum_i b_i k_i + (outputs) + sum_i w_i^T sum_j a_ij k_j
-  //          + sum_i v_i^T (J k_i + d_i f_t).
+  //   v_i^T (f(t + c_i h, Y_i) + h (J k_i + d_i f_t))
   //
-  // Stages with the same value of the field pull the sum of their v_i back, once.
+  // with v_i, Y_i and k_i held fixed: a stage pulls v_i back through all of this at once, so that
+  // neither J nor a cotangent of it is kept. Beside that h receives
+  //
+  //   lambda^T sum_i b_i k_i + (outputs) + sum_i w_i^T sum_j a_ij k_j.
 
   // The arguments are always summed up again; adjoint.h then reads ahead into the cache, not into
   // registers.
@@ -201,98 +215,74 @@ struct Rosenbrock : Stages<P> {
 
   struct Linearised {
     LinearSystem factors;
-    Real jacobian[dim][dim], slope[dim];
   };
 
   GS_FN static void adj_forward(const Parameters& p, Real t0, Real t1, const Real* y, bool,
                                 Real (*k)[dim], Linearised& step) {
+    Real slope[dim], last[dim];
     first_stage(p, t0, y, k[0]);
-    P::jacobian(p, t0, y, step.jacobian[0], step.slope);
-    decompose(t1 - t0, step.jacobian, step.factors);
-    run_stages(p, t0, t1, y, step.factors, step.slope, k);
+    linearise(p, t0, t1, y, step.factors, slope);
+    run_stages(p, t0, t1, y, step.factors, slope, k, last);
   }
 
-  GS_FN static void adj_step(const Parameters& p, Real t0, Real t1, const Real* y,
-                             const Real (*k)[dim], Linearised& step, bool outputs_here,
+  // ct: cotangent of y1 on entry, of y on exit. What is in k afterwards is of no use.
+  GS_FN static void adj_step(const Parameters& p, Real t0, Real t1, const Real* y, Real (*k)[dim],
+                             const Linearised& step, bool outputs_here,
                              const OutputCotangents* outputs, Real* ct, Real& ct_t0, Real& ct_t1,
                              Real* ct_p) {
     const Real h = t1 - t0;
-    // Only cotangents of the times need the Jacobian again; else its own takes its place.
-    Real beside[P::with_times ? dim : 1][dim];
-    Real(*const ct_jacobian)[dim] = P::with_times ? beside : step.jacobian;
-    LaterStages<Rosenbrock> later(ct_jacobian);
-    Real ct_slope[dim], shared[dim], of_stages[dim];
+    LaterStages<Rosenbrock> later;
     Real ct_h(0), ct_start(0), ct_end(0);
-    for_each<dim>([&](auto i) GS_LAMBDA { ct_slope[i] = shared[i] = of_stages[i] = Real(0); });
-    if constexpr (P::with_times) {
-      static_for<stages>([&](auto i) GS_LAMBDA {
-        constexpr Scalar b = T::b[decltype(i)::value];
-        if constexpr (b != 0) ct_h = fma(Real(b), along(ct, k[i]), ct_h);
-      });
-      if constexpr (P::with_outputs) {
-        if (outputs_here) {
-          ct_start = outputs->t0;
-          ct_end = outputs->t1;
-        }
+    if constexpr (P::with_times && P::with_outputs) {
+      if (outputs_here) {
+        ct_start = outputs->t0;
+        ct_end = outputs->t1;
       }
+    }
+    // The cotangent of Y_i, as it is where it reaches stages before i.
+    const auto pulled = [&](auto i, Real* w) GS_LAMBDA {
+      later.add_pulled(i, h, w);
+      if constexpr (P::with_times) {
+        for_below(i, [&](auto j) GS_LAMBDA {
+          const Scalar weight = chains.added[i][j];
+          if (weight != 0) ct_h = fma(Real(weight), along(w, k[j]), ct_h);
+        });
+      }
+    };
+    {
+      Real w[dim];
+      for_each<dim>([&](auto c) GS_LAMBDA { w[c] = ct[c]; });
+      pulled(Index<stages>{}, w);
     }
     for_stages_down([&](auto i) GS_LAMBDA {
       Real v[dim];
-      later.sum(i, v);
-      [[maybe_unused]] const bool reaches = outputs_here && Base::in_dense_output(i);
-      for_each<dim>([&](auto c) GS_LAMBDA {
-        Real sum = Real(T::b[i]) * ct[c];
-        if constexpr (P::with_outputs) {
-          if (reaches) sum = outputs->reach(i, sum, c);
-        }
-        v[c] = fma(h, sum, v[c]);
-      });
-      solve_transposed(step.factors, v);
-      later.add_solution(i, v, h, k, ct_jacobian);
-      for_each<dim>([&](auto r) GS_LAMBDA {
-        if constexpr (P::with_slope) {
-          if (T::d[i] != 0) ct_slope[r] = fma(Real(T::d[i]), h * v[r], ct_slope[r]);
-        }
-        if constexpr (P::with_times) {
-          Real moved(0);
-          for_columns(r,
-                      [&](auto c) GS_LAMBDA { moved = fma(step.jacobian[r][c], k[i][c], moved); });
-          if constexpr (P::with_slope) moved = fma(Real(T::d[i]), step.slope[r], moved);
-          ct_h = fma(v[r], moved, ct_h);
-        }
-        shared[r] = shared[r] + v[r];
-      });
-      if (!repeats.stage[i]) {
-        Real argument[dim], w[dim], ct_tau(0);
-        stage_argument(i, y, hidden(h), k, argument);
-        P::pull(p, Base::stage_time(i, t0, t1), argument, shared, w, ct_tau, ct_p);
-        if constexpr (P::with_times) {
-          const Scalar c_i = T::c[i];
-          for_below(i, [&](auto j) GS_LAMBDA {
-            const Scalar weight = T::a[i][j];
-            if (weight != 0) ct_h = fma(Real(weight), along(w, k[j]), ct_h);
-          });
-          ct_start = ct_start + Real(1 - c_i) * ct_tau;
-          ct_end = ct_end + Real(c_i) * ct_tau;
-        }
-        for_each<dim>([&](auto c) GS_LAMBDA {
-          shared[c] = Real(0);
-          of_stages[c] = of_stages[c] + w[c];
-          w[c] = h * w[c];
-        });
-        later.add_pulled(i, w);
-      }
-    });
-    later.finish(h, k, ct_jacobian);
-    Real of_derivatives[dim], ct_tau(0);
-    P::pull_jacobian(p, t0, y, ct_jacobian[0], ct_slope, of_derivatives, ct_tau, ct_p);
-    for_each<dim>([&](auto c) GS_LAMBDA {
-      ct[c] = ct[c] + of_stages[c] + of_derivatives[c];
+      later.sum(i, h, k, v);
       if constexpr (P::with_outputs) {
-        if (outputs_here) ct[c] = ct[c] + outputs->moment(0, c);
+        if (outputs_here && Base::in_dense_output(i)) {
+          for_each<dim>([&](auto c)
+                            GS_LAMBDA { v[c] = fma(h, outputs->reach(i, Real(0), c), v[c]); });
+        }
       }
+      solve_transposed(step.factors, v);
+      Real argument[dim], w[dim], ct_tau(0);
+      stage_argument(i, y, hidden(h), k, argument);
+      P::pull_stage(p, Base::stage_time(i, t0, t1), argument, t0, y, hidden(h), Real(T::d[i]), k[i],
+                    v, w, ct, ct_tau, ct_start, ct_h, ct_p);
+      if constexpr (P::with_times) {
+        const Scalar c_i = T::c[i];
+        ct_start = ct_start + Real(1 - c_i) * ct_tau;
+        ct_end = ct_end + Real(c_i) * ct_tau;
+      }
+      for_each<dim>([&](auto c) GS_LAMBDA { ct[c] = ct[c] + w[c]; });
+      later.add_solution(i, v, k);
+      pulled(i, w);
     });
-    ct_t0 = ct_start + ct_tau - ct_h;
+    if constexpr (P::with_outputs) {
+      if (outputs_here) {
+        for_each<dim>([&](auto c) GS_LAMBDA { ct[c] = ct[c] + outputs->moment(0, c); });
+      }
+    }
+    ct_t0 = ct_start - ct_h;
     ct_t1 = ct_end + ct_h;
   }
 
@@ -368,17 +358,18 @@ struct Rosenbrock : Stages<P> {
 
   // Y_i and sum_{j<i} C_ij k_j: together, so that stages in memory are read once.
   template <class I>
-  GS_FN static void earlier_stages(I i, const Real* y, Real h, const Real (*k)[dim], Real* at,
-                                   Real* sum) {
+  GS_FN static void earlier_stages(I i, const Real* y, Real h, const Real (*k)[dim],
+                                   const Real* before, Real* at, Real* sum) {
     for_components([&](auto c, auto width) GS_LAMBDA {
       constexpr int W = decltype(width)::value;
       Real argument[W], other[W];
       static_for<W>([&](auto q) GS_LAMBDA {
-        argument[q] = y[c + q];
+        argument[q] = goes_on(i) ? before[c + q] : y[c + q];
         other[q] = Real(0);
       });
       for_below(i, [&](auto j) GS_LAMBDA {
-        const Scalar of_argument = T::a[i][j], of_other = T::C[i][j];
+        const Scalar of_argument = goes_on(i) ? chains.added[i][j] : T::a[i][j];
+        const Scalar of_other = T::C[i][j];
         if (of_argument != 0) add<W>(h * Real(of_argument), k[j] + c, argument);
         if (of_other != 0) add<W>(Real(of_other), k[j] + c, other);
       });

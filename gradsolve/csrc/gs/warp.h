@@ -1,6 +1,4 @@
 // Trajectories that run in lockstep: the lanes of a pack, and on a GPU the threads of a warp.
-//
-// On a GPU all threads of the warp must take part.
 
 #pragma once
 
@@ -12,6 +10,7 @@ namespace gs {
 constexpr uint32_t kWholeWarp = 0xffffffffu;
 #endif
 
+// On a GPU all threads of the warp must take part.
 GS_FN int32_t highest_in_warp(I32 x) {
   int32_t out = highest(x);
 #if GS_CUDA && __CUDA_ARCH__ >= 800
@@ -23,6 +22,15 @@ GS_FN int32_t highest_in_warp(I32 x) {
   }
 #endif
   return out;
+}
+
+// On a GPU those threads of the warp take part that are here.
+GS_FN bool any_in_lockstep(Mask m) {
+#if GS_CUDA
+  return __any_sync(__activemask(), m);
+#else
+  return any(m);
+#endif
 }
 
 }  // namespace gs
