@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools as ft
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -50,31 +50,12 @@ def lower_field(program: Program, structs: Sequence[jax.ShapeDtypeStruct]) -> Fu
     return lower(field.jaxpr, [*constants, *parameters, "t", "y"], structural_zeros=False)
 
 
-def _pull_back(
-    function: Callable[[list[Array], Array, Array], Any],
-    wanted: Sequence[int],
-    want_time: bool,
-    leaves: Sequence[Array],
-    t: Array,
-    y: Array,
-    ct: Any,
-) -> list[Array]:
-    """The cotangents of `y`, of `t` if it is wanted, and of the wanted leaves, in this order."""
-
-    def evaluate(y: Array, t: Array, some: list[Array]) -> Any:
-        every = list(leaves)
-        for index, leaf in zip(wanted, some, strict=True):
-            every[index] = leaf
-        return function(every, t, y)
-
-    some = [leaves[index] for index in wanted]
-    if want_time:
-        _, pullback = jax.vjp(evaluate, y, t, some)
-        ct_y, ct_t, ct_some = pullback(ct)
-        return [ct_y, ct_t, *ct_some]
-    _, pullback = jax.vjp(lambda y, some: evaluate(y, t, some), y, some)
-    ct_y, ct_some = pullback(ct)
-    return [ct_y, *ct_some]
+def _with(leaves: Sequence[Array], places: Sequence[int], others: Sequence[Array]) -> list[Array]:
+    """The leaves, with others in some places: what the cotangents of those are taken by."""
+    every = list(leaves)
+    for place, leaf in zip(places, others, strict=True):
+        every[place] = leaf
+    return every
 
 
 def lower_pull(
@@ -87,8 +68,17 @@ def lower_pull(
     field, count = program.field_jaxpr, program.num_field_leaves
     dtype = np.dtype(program.dtype)
 
-    def pull(leaves: list[Array], t: Array, y: Array, ct: Array) -> Any:
-        return _pull_back(field, wanted, want_time, leaves, t, y, ct)
+    def pull(leaves: list[Array], t: Array, y: Array, ct: Array) -> list[Array]:
+        some = [leaves[index] for index in wanted]
+        if want_time:
+            _, pullback = jax.vjp(
+                lambda y, t, some: field(_with(leaves, wanted, some), t, y), y, t, some
+            )
+            ct_y, ct_t, ct_some = pullback(ct)
+            return [ct_y, ct_t, *ct_some]
+        _, pullback = jax.vjp(lambda y, some: field(_with(leaves, wanted, some), t, y), y, some)
+        ct_y, ct_some = pullback(ct)
+        return [ct_y, *ct_some]
 
     scalar = jax.ShapeDtypeStruct((), dtype)
     state = jax.ShapeDtypeStruct((field.dim,), dtype)
@@ -154,24 +144,22 @@ def lower_pull_stage(
         def add(
             states: tuple[Array, Array], times: tuple[Array, Array, Array], some: list[Array]
         ) -> Array:
-            every = list(leaves)
-            for index, leaf in zip(wanted, some, strict=True):
-                every[index] = leaf
             (y, y0), (t, t0, h) = states, times
+            by = ft.partial(field, _with(leaves, wanted, some))
             # Times h before the derivative is taken: then `ct` alone goes back through both.
             if field.has_time:
-                tangent = jax.jvp(ft.partial(field, every), (t0, y0), (h * d, h * k))[1]
+                tangent = jax.jvp(by, (t0, y0), (h * d, h * k))[1]
             else:
-                tangent = jax.jvp(lambda y: field(every, t0, y), (y0,), (h * k,))[1]
-            return field(every, t, y) + tangent
+                tangent = jax.jvp(ft.partial(by, t0), (y0,), (h * k,))[1]
+            return by(t, y) + tangent
 
         states, times, some = (y, y0), (t, t0, h), [leaves[index] for index in wanted]
         if want_time:
-            ct_states, ct_times, ct_some = jax.vjp(add, states, times, some)[1](ct)
+            _, pullback = jax.vjp(add, states, times, some)
+            ct_states, ct_times, ct_some = pullback(ct)
             return [*ct_states, *ct_times, *ct_some]
-        ct_states, ct_some = jax.vjp(lambda states, some: add(states, times, some), states, some)[
-            1
-        ](ct)
+        _, pullback = jax.vjp(lambda states, some: add(states, times, some), states, some)
+        ct_states, ct_some = pullback(ct)
         return [*ct_states, *ct_some]
 
     scalar = jax.ShapeDtypeStruct((), dtype)

@@ -118,7 +118,8 @@ struct Rosenbrock : Stages<P> {
     });
   }
 
-  // The factors of the step's linear system, and f_t.
+  // The factors of the step's linear system, and f_t. The Jacobian is computed again where it is
+  // needed again, which is seldom: kept, it would take up registers in every step.
   GS_FN static void linearise(const Parameters& p, Real t0, Real t1, const Real* y,
                               LinearSystem& factors, Real* slope) {
     factors.factorise([&](auto again) GS_LAMBDA {
