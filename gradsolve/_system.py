@@ -36,15 +36,18 @@ def _wants_integers(annotation: Any) -> bool:
 
 def _as_parameter(value: Any, annotation: Any) -> Any:
     """Python and NumPy scalars and NumPy arrays become JAX arrays; anything else is untouched."""
-    if isinstance(value, bool | np.bool_):
+    if not isinstance(value, bool | int | float | np.generic | np.ndarray):
+        return value
+    # Under `jit` too these are constants, so that `Lorenz(None, 0, None)` can name axes there.
+    with jax.ensure_compile_time_eval():
+        if isinstance(value, bool | np.bool_):
+            return jnp.asarray(value)
+        if isinstance(value, float) or (isinstance(value, int) and not _wants_integers(annotation)):
+            # A parameter written `k=1` is a number to be fitted, not an index. Naming the dtype
+            # keeps JAX from making the array weakly typed, which the first update of a fit would
+            # change.
+            return jnp.asarray(value, jnp.result_type(float))
         return jnp.asarray(value)
-    if isinstance(value, float) or (isinstance(value, int) and not _wants_integers(annotation)):
-        # A parameter written `k=1` is a number to be fitted, not an index. Naming the dtype keeps
-        # JAX from making the array weakly typed, which the first update of a fit would change.
-        return jnp.asarray(value, jnp.result_type(float))
-    if isinstance(value, int | np.generic | np.ndarray):
-        return jnp.asarray(value)
-    return value
 
 
 class _ConvertingMeta(type(eqx.Module)):

@@ -227,3 +227,12 @@ def test_batched_tolerances_under_vmap():
     batch = eqx.filter_vmap(solve)(jnp.array([1e-3, 1e-6]))
     assert batch.stats.num_accepted_steps[0] < batch.stats.num_accepted_steps[1]
     assert relative(batch.ys[1], solve(1e-6).ys) < SAME
+
+
+def test_axes_may_be_made_under_jit():
+    # A system makes arrays of the numbers that it is given, and here they are names of axes.
+    def solve(alphas):
+        axes = gs.InAxes(system=LotkaVolterra(0, None, None, None), y0=0)
+        return final(batched(alphas), Y0S, in_axes=axes).ys
+
+    assert relative(jax.jit(solve)(ALPHAS), final(batched(), Y0S, in_axes=AXES).ys) < SAME

@@ -17,6 +17,7 @@ from .helpers import (
     Driven,
     disagreement,
     driven_ensemble,
+    relative,
     replayed,
     same_bits,
     same_counts,
@@ -327,3 +328,18 @@ def test_times_that_an_ensemble_shares_under_vmap(fused, backwards):
         for one, of_all in zip(alone, got, strict=True):
             # Sums over three trajectories, which may be taken in another order.
             np.testing.assert_allclose(of_all[i], one, rtol=1e-12, atol=1e-14)
+
+
+def test_a_batch_may_need_fewer_checkpoints_than_one_of_its_ensembles(fused):
+    # 64 rows of 2 numbers for 5 trajectories fit, for 15 they do not.
+    adjoint = gs.DiscreteAdjoint(memory_limit=2 * 64 * 2 * 5 * 8)
+
+    def loss(y0):
+        system, _ = members(5)
+        options = {"ts": None, "max_steps": 64, "adjoint": adjoint}
+        return smooth_loss(record(system, y0, fused, **options).ys)
+
+    y0 = members(5)[1] + jnp.array([0.0, 0.01, 0.02])[:, None, None]
+    together = jax.jit(jax.vmap(jax.grad(loss)))(y0)
+    for i in range(3):
+        assert relative(together[i], jax.grad(loss)(y0[i])) < SAME_MESH

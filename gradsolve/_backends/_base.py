@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 
 from .._custom_types import Leaf
-from .._ensemble.batching import Run, ensemble_call
+from .._ensemble.batching import Run, ensemble_call, num_lanes
 from .._ensemble.program import Program
 from .._ensemble.promotion import own_promotion
 from .._xla.adjoint import AdjointInputs, Cotangents, Wanted
@@ -70,8 +70,11 @@ class AbstractRunner(AbstractBackend):
         """Solves adaptively and records the accepted times: `RecordInputs` to `Recording`."""
 
     @abc.abstractmethod
-    def replay_job(self, program: Program, store_checkpoints: bool) -> Run:
-        """Takes the recorded steps: `ReplayInputs` to `Replayed`."""
+    def replay_job(self, program: Program, store_checkpoints: bool, ensemble: int) -> Run:
+        """Takes the recorded steps: `ReplayInputs` to `Replayed`.
+
+        `ensemble` is the number of trajectories before `jax.vmap` makes a batch of ensembles.
+        """
 
     @abc.abstractmethod
     def adjoint_job(self, program: Program, wanted: Wanted) -> Run:
@@ -98,7 +101,7 @@ class AbstractRunner(AbstractBackend):
         inputs: ReplayInputs,
     ) -> Replayed:
         """Takes the recorded steps."""
-        run = self.replay_job(program, store_checkpoints)
+        run = self.replay_job(program, store_checkpoints, num_lanes(inputs))
         return _call(run, is_lane, leaves, inputs, has_leaf_outputs=False)[0]
 
     def adjoint(

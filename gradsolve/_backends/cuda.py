@@ -4,7 +4,14 @@ import importlib.util
 
 import jax
 
-from .._fused.cuda import CudaKernel, architecture_of, block_size, cuda_kernel, launcher_for_gpu
+from .._fused.cuda import (
+    WARP,
+    CudaKernel,
+    architecture_of,
+    block_size,
+    cuda_kernel,
+    launcher_for_gpu,
+)
 from .._fused.runner import AbstractFusedRunner
 from .._fused.unit import Unit
 from ._base import Question
@@ -36,3 +43,6 @@ class CUDA(AbstractFusedRunner):
 
     def group_size(self, lanes: int) -> int:
         return block_size(lanes)
+
+    def sorts(self, lanes: int) -> bool:
+        return block_size(lanes) > WARP

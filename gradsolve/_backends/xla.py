@@ -20,7 +20,8 @@ class XLA(AbstractRunner):
     def record_job(self, program: Program, store_checkpoints: bool) -> Run:
         return ft.partial(record, program, store_checkpoints)
 
-    def replay_job(self, program: Program, store_checkpoints: bool) -> Run:
+    def replay_job(self, program: Program, store_checkpoints: bool, ensemble: int) -> Run:
+        del ensemble
         return ft.partial(replay, program, store_checkpoints)
 
     def adjoint_job(self, program: Program, wanted: Wanted) -> Run:

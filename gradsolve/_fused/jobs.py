@@ -1,14 +1,14 @@
 """The three jobs of a fused backend: arrays in, one launch, arrays out."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from .._adjoint import DiscreteAdjoint
-from .._custom_types import Leaf
+from .._custom_types import Array, Leaf
 from .._ensemble.program import Program
 from .._xla.adjoint import AdjointInputs, Cotangents, Wanted
 from .._xla.checkpoints import checkpoint_count, checkpoint_spacing
@@ -21,6 +21,25 @@ from .unit import AdjointChoices, Unit, adjoint_unit, record_unit, replay_unit
 Compile = Callable[[Unit], AbstractKernel]
 
 
+class SavedStates(NamedTuple):
+    """The checkpoints of a kernel, and where they lie: see `csrc/gs/arguments.h`.
+
+    - `states`: `[rows][dim][ensemble]`.
+    - `taken`, `num_rejected`: of a recording; `taken` has rows if it stored every state, which is
+        then in the row of its attempt.
+    - `order`: of a replay; it has a row if trajectories were sorted, which says how far from each
+        column its trajectory lies.
+
+    No rows instead of `None`: these choices depend on the number of trajectories, which grows when
+    `jax.vmap` makes a batch, and the structure must not.
+    """
+
+    states: Leaf
+    taken: Leaf | None = None
+    num_rejected: Leaf | None = None
+    order: Leaf | None = None
+
+
 def _structs(leaves: Sequence[Leaf], is_lane: Sequence[bool]) -> list[jax.ShapeDtypeStruct]:
     """The leaves of one trajectory."""
     return [
@@ -31,6 +50,10 @@ def _structs(leaves: Sequence[Leaf], is_lane: Sequence[bool]) -> list[jax.ShapeD
 
 def _array(shape: Sequence[int], dtype: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(tuple(shape), dtype)
+
+
+def _no_rows(lanes: int, dtype: Any) -> Array:
+    return jnp.zeros((0, lanes), dtype)
 
 
 def _checkpoints(
@@ -84,8 +107,10 @@ def record(
     ys = None if inputs.ts is None else next(results)
     times, accepted, rejected, status, unfinished = (next(results) for _ in range(5))
     states = None if checkpoints is None else next(results)
-    attempts = None if taken is None else (next(results), rejected)
-    saved = None if states is None else (states, attempts)
+    saved = None
+    if states is not None:
+        taken = _no_rows(lanes, jnp.uint32) if taken is None else next(results)
+        saved = SavedStates(states, taken=taken, num_rejected=rejected)
     recording = Recording(y1, ys, times, accepted, rejected, status, unfinished, saved)
     return recording, None, [None] * len(leaves)
 
@@ -93,12 +118,17 @@ def record(
 def replay(
     program: Program,
     compile_unit: Compile,
+    sorts: Callable[[int], bool],
     store_checkpoints: bool,
+    ensemble: int,
     is_lane: tuple[bool, ...],
     leaves: list[Leaf],
     inputs: ReplayInputs,
 ) -> tuple[Replayed, None, list[Leaf | None]]:
-    """Takes the recorded steps."""
+    """Takes the recorded steps.
+
+    A backend that `sorts` so many trajectories says in which order their checkpoints lie.
+    """
     dim, lanes = inputs.y0.shape
     dtype = inputs.y0.dtype
     outputs = 0 if inputs.ts is None else inputs.ts.shape[0]
@@ -106,8 +136,10 @@ def replay(
     checkpoints, every = _checkpoints(
         program.adjoint, store_checkpoints, inputs.times.shape[0] - 1, dim, lanes, dtype
     )
+    sorted_here = checkpoints is not None and sorts(lanes)
+    order = _array((1, lanes), jnp.int32) if sorted_here else None
     arguments = ArgumentList()
-    for count in (lanes, outputs, every):
+    for count in (lanes, ensemble, outputs, every):
         arguments.count(count)
     arguments.read(inputs.y0.T)
     for times in (inputs.t0, inputs.t1, inputs.ts):
@@ -117,11 +149,16 @@ def replay(
     arguments.write(_array((lanes, dim), dtype))
     arguments.write(None if inputs.ts is None else _array((outputs, dim, lanes), dtype))
     arguments.write(checkpoints)
+    arguments.write(order)
     arguments.leaves(leaves, is_lane)
     results = iter(launch(compile_unit(unit), arguments, lanes))
     y1 = next(results).T
     ys = None if inputs.ts is None else next(results)
-    saved = None if checkpoints is None else (next(results), None)
+    saved = None
+    if checkpoints is not None:
+        states = next(results)
+        order = _no_rows(lanes, jnp.int32) if order is None else next(results)
+        saved = SavedStates(states, order=order)
     return Replayed(y1, ys, saved), None, [None] * len(leaves)
 
 
@@ -149,8 +186,7 @@ def adjoint(
         with_segments=every > 1,
     )
     unit = adjoint_unit(program, _structs(leaves, is_lane), choices)
-    states, attempts = inputs.checkpoints
-    taken, rejected = (None, None) if attempts is None else attempts
+    saved: SavedStates = inputs.checkpoints
     groups = -(-lanes // group_size(lanes))
     lane_array = _array((lanes,), dtype)
     cotangents = [(lane_array if want else None) for want in (wanted.t0, wanted.t1)]
@@ -164,8 +200,10 @@ def adjoint(
         arguments.count(count)
     for times in (inputs.t0, inputs.t1, inputs.ts if with_outputs else None):
         arguments.times(times, lanes)
-    for array in (inputs.times, inputs.num_steps, inputs.status, states, taken, rejected):
+    for array in (inputs.times, inputs.num_steps, inputs.status, saved.states):
         arguments.read(array)
+    for array in (saved.taken, saved.num_rejected, saved.order):
+        arguments.read(None if array is None or array.shape[0] == 0 else array)
     arguments.read(None if inputs.ct_y1 is None else inputs.ct_y1.T)
     arguments.read(inputs.ct_ys if with_outputs else None)
     arguments.write(_array((lanes, dim), dtype) if wanted.y0 else None)

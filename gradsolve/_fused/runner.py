@@ -40,11 +40,17 @@ class AbstractFusedRunner(AbstractRunner):
     def group_size(self, lanes: int) -> int:
         """Trajectories whose shared cotangents are summed together first."""
 
+    def sorts(self, lanes: int) -> bool:
+        """Whether replays sort so many trajectories by their numbers of steps."""
+        del lanes
+        return False
+
     def record_job(self, program: Program, store_checkpoints: bool) -> Run:
         return ft.partial(jobs.record, program, self.compile_unit, store_checkpoints)
 
-    def replay_job(self, program: Program, store_checkpoints: bool) -> Run:
-        return ft.partial(jobs.replay, program, self.compile_unit, store_checkpoints)
+    def replay_job(self, program: Program, store_checkpoints: bool, ensemble: int) -> Run:
+        kernel = (program, self.compile_unit, self.sorts)
+        return ft.partial(jobs.replay, *kernel, store_checkpoints, ensemble)
 
     def adjoint_job(self, program: Program, wanted: Wanted) -> Run:
         return ft.partial(jobs.adjoint, program, self.compile_unit, self.group_size, wanted)

@@ -12,7 +12,7 @@ from .._memory import choose_checkpoint_every
 Checkpoints: TypeAlias = PyTree[Any]
 """The states `(y, memo)` of all lanes before steps 0, `every`, ..., on a new first axis.
 
-Those of a fused kernel are `(y, attempts)`, see `record` in `_fused/jobs.py`. `y` comes first.
+Those of a fused kernel are `SavedStates` of `_fused/jobs.py`. `y` comes first.
 """
 
 

@@ -106,20 +106,14 @@ Replayed run_replay(Ensemble& e, const Recording& r, int every, int64_t threads)
   const int blocks = (kCapacity + every - 1) / every;
   Replayed out{Numbers(kDim * kLanes), Numbers(kOutputTimesEach * kDim * kLanes),
                Numbers(blocks * kDim * kLanes, kLeftOver)};
-  const gs::ReplayArguments<P::num_leaves> arguments{kLanes,
-                                                     kOutputTimesEach,
-                                                     every,
-                                                     e.y0.data(),
-                                                     {e.t0.data(), 1},
-                                                     {e.t1.data(), 1},
-                                                     {e.ts.data(), 1},
-                                                     r.times.data(),
-                                                     r.accepted.data(),
-                                                     r.status.data(),
-                                                     out.y1.data(),
-                                                     out.ys.data(),
-                                                     out.checkpoints.data(),
-                                                     leaves_of<P::num_leaves>(e)};
+  const gs::ReplayArguments<P::num_leaves> arguments{kLanes,           kLanes,
+                                                     kOutputTimesEach, every,
+                                                     e.y0.data(),      {e.t0.data(), 1},
+                                                     {e.t1.data(), 1}, {e.ts.data(), 1},
+                                                     r.times.data(),   r.accepted.data(),
+                                                     r.status.data(),  out.y1.data(),
+                                                     out.ys.data(),    out.checkpoints.data(),
+                                                     nullptr,          leaves_of<P::num_leaves>(e)};
   gs::replay_on_host<P>(arguments, threads);
   return out;
 }
@@ -149,6 +143,7 @@ Cotangents run_adjoint(Ensemble& e, const Recording& r, const Numbers& checkpoin
       checkpoints.data(),
       by_attempts ? r.taken.data() : nullptr,
       r.rejected.data(),
+      nullptr,
       nullptr,
       ct_ys.data(),
       ct.y0.data(),

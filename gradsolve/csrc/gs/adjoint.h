@@ -16,11 +16,11 @@
 
 namespace gs {
 
-// The cotangents of one pack that its trajectories share with others, to be summed by the caller;
-// those of leaves with an entry per lane are stored.
+// The trajectories `lanes`, whose states lie in the columns `columns`. Cotangents that they share
+// with others are to be summed by the caller; those of leaves with an entry per lane are stored.
 template <class P>
 GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, const Lanes& lanes,
-                   Real* ct_p) {
+                   const Lanes& columns, Real* ct_p) {
   using Method = typename P::Method;
   constexpr int dim = P::dim;
   const typename P::Parameters p(a.leaves.leaf, lanes);
@@ -53,12 +53,12 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
 
   [[maybe_unused]] Real initial[dim];
   if constexpr (GS_LANES > 1) {
-    for_each<dim>([&](auto c) GS_LAMBDA { initial[c] = load<Real>(a.checkpoints, c, lanes); });
+    for_each<dim>([&](auto c) GS_LAMBDA { initial[c] = load<Real>(a.checkpoints, c, columns); });
   }
   // The state before step `row`, which lies in block `block` of each lane.
   const auto checkpoint = [&](int32_t row, I32 block, Real* y) GS_LAMBDA {
     for_each<dim>([&](auto c) GS_LAMBDA {
-      y[c] = load_rows<Real>(a.checkpoints, block, lanes, dim, c);
+      y[c] = load_rows<Real>(a.checkpoints, block, columns, dim, c);
       if constexpr (GS_LANES > 1) y[c] = select(mesh.takes(row), y[c], initial[c]);
     });
   };
@@ -84,7 +84,7 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
     }
     if constexpr (ahead_in_registers) checkpoint(row, block, ahead_y);
     if constexpr (ahead_in_cache) {
-      for_each<dim>([&](auto c) GS_LAMBDA { prefetch(a.checkpoints, block, lanes, dim, c); });
+      for_each<dim>([&](auto c) GS_LAMBDA { prefetch(a.checkpoints, block, columns, dim, c); });
     }
   };
   if (rows > 0) {
@@ -110,7 +110,7 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
         checkpoint(first, I32(first / every), y);
         for (int32_t inner = first; inner <= row; ++inner) {
           for_each<dim>([&](auto c) GS_LAMBDA {
-            store(a.segment, static_cast<int64_t>(inner - first) * dim + c, lanes, y[c]);
+            store(a.segment, static_cast<int64_t>(inner - first) * dim + c, columns, y[c]);
           });
           if (inner < row && any(mesh.takes(inner))) {
             const Real begin = mesh.start(inner), end = mesh.finish(inner);
@@ -123,7 +123,7 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
         }
       }
       for_each<dim>([&](auto c) GS_LAMBDA {
-        y[c] = load<Real>(a.segment, static_cast<int64_t>(row - first) * dim + c, lanes);
+        y[c] = load<Real>(a.segment, static_cast<int64_t>(row - first) * dim + c, columns);
         if constexpr (GS_LANES > 1) y[c] = select(lanes.valid, y[c], initial[c]);
       });
     }

@@ -52,6 +52,7 @@ struct RecordArguments {
 template <int NumLeaves>
 struct ReplayArguments {
   int64_t lanes;
+  int64_t ensemble;  // trajectories of one ensemble: a batch is several, one behind the other
   int64_t num_outputs;
   int64_t checkpoint_every;
   const Scalar* y0;
@@ -64,6 +65,8 @@ struct ReplayArguments {
   Scalar* y1;
   Scalar* ys;
   Scalar* checkpoints;
+  // How far from a column of the checkpoints its trajectory lies; null where each has its own.
+  int32_t* order;
   LeafArguments<NumLeaves> leaves;
 };
 
@@ -82,6 +85,7 @@ struct AdjointArguments {
   // Of a recording that stored every state; null where checkpoints lie in the rows of steps.
   const uint32_t* taken;
   const int32_t* num_rejected;
+  const int32_t* order;  // of a replay that has written checkpoints in columns of its own order
   const Scalar* ct_y1;
   const Scalar* ct_ys;
   Scalar* ct_y0;

@@ -65,6 +65,13 @@ __device__ __forceinline__ Lanes lanes_by_steps(const int32_t* num_steps, int64_
   return lanes_from(first + (worth_it ? order[own_place] : own_place), total);
 }
 
+// A batch may be taken apart or put together differently before its adjoint, ensemble by ensemble:
+// trajectories of two must not be sorted together.
+__device__ __forceinline__ bool block_in_one_ensemble(int64_t ensemble, int64_t total) {
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * blockDim.x, end = first + blockDim.x;
+  return first / ensemble == ((end < total ? end : total) - 1) / ensemble;
+}
+
 // Threads past the end of the ensemble take part in everything, with nothing to do: a warp agrees
 // and reduces as a whole.
 
@@ -75,10 +82,16 @@ __device__ __forceinline__ void record_on_gpu(const RecordArguments<P::num_leave
 
 template <class P>
 __device__ __forceinline__ void replay_on_gpu(const ReplayArguments<P::num_leaves>& a) {
-  // Checkpoints are written, and in the adjoint read, in no order but theirs: what sorting saves in
-  // steps, memory that is touched in pieces costs.
-  const bool in_order = a.checkpoints != nullptr;
-  replay<P>(a, in_order ? lanes_of_this_thread(a.lanes) : lanes_by_steps(a.num_steps, a.lanes));
+  // Trajectories that are sorted have their checkpoints in that order too: where memory is touched
+  // in pieces, that costs what sorting saves in steps.
+  const Lanes columns = lanes_of_this_thread(a.lanes);
+  const bool sorts = a.checkpoints == nullptr ||
+                     (a.order != nullptr && block_in_one_ensemble(a.ensemble, a.lanes));
+  const Lanes lanes = sorts ? lanes_by_steps(a.num_steps, a.lanes) : columns;
+  if (a.order != nullptr) {
+    store(a.order, 0, columns, static_cast<int32_t>(lanes.first - columns.first));
+  }
+  replay<P>(a, lanes, columns);
 }
 
 // The sum over the threads of a block, in one order; the result is that of thread 0.
@@ -100,7 +113,12 @@ __device__ __forceinline__ void adjoint_on_gpu(
   constexpr int entries = P::num_cotangents;
   __shared__ Scalar of_warps[32];
   Real ct_p[entries > 0 ? entries : 1];
-  adjoint<P>(a, lanes_of_this_thread(a.lanes), ct_p);
+  const Lanes columns = lanes_of_this_thread(a.lanes);
+  Lanes lanes = columns;
+  if (a.order != nullptr && columns.valid) {
+    lanes = lanes_from(columns.first + load<I32>(a.order, 0, columns), a.lanes);
+  }
+  adjoint<P>(a, lanes, columns, ct_p);
   static_for<P::num_wanted>([&](auto leaf) GS_LAMBDA {
     constexpr int L = decltype(leaf)::value;
     constexpr int begin = P::wanted_begin[L], size = P::wanted_begin[L + 1] - begin;

@@ -72,7 +72,7 @@ template <class P>
 void replay_on_host(const ReplayArguments<P::num_leaves>& a, int64_t threads) {
   in_parallel((a.lanes + kTask - 1) / kTask, threads, [&](int64_t task) {
     for_packs(task * kTask, (task + 1) * kTask, a.lanes,
-              [&](const Lanes& lanes) { replay<P>(a, lanes); });
+              [&](const Lanes& lanes) { replay<P>(a, lanes, lanes); });
   });
 }
 
@@ -84,7 +84,7 @@ void adjoint_on_host(const AdjointArguments<P::num_leaves, P::num_wanted>& a, in
     Real sum[entries > 0 ? entries : 1], ct_p[entries > 0 ? entries : 1];
     for (int e = 0; e < entries; ++e) sum[e] = Real(0);
     for_packs(group * kGroup, (group + 1) * kGroup, a.lanes, [&](const Lanes& lanes) {
-      adjoint<P>(a, lanes, ct_p);
+      adjoint<P>(a, lanes, lanes, ct_p);
       for (int e = 0; e < entries; ++e) sum[e] = sum[e] + ct_p[e];
     });
     for (int e = 0; e < entries; ++e) {

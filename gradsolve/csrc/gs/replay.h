@@ -8,8 +8,10 @@
 
 namespace gs {
 
+// The trajectories `lanes`, whose checkpoints are written into the columns `columns`.
 template <class P>
-GS_FN void replay(const ReplayArguments<P::num_leaves>& a, const Lanes& lanes) {
+GS_FN void replay(const ReplayArguments<P::num_leaves>& a, const Lanes& lanes,
+                  const Lanes& columns) {
   using Method = typename P::Method;
   constexpr int dim = P::dim;
   const typename P::Parameters p(a.leaves.leaf, lanes);
@@ -18,7 +20,7 @@ GS_FN void replay(const ReplayArguments<P::num_leaves>& a, const Lanes& lanes) {
 
   Real y[dim], k[Method::all_stages][dim];
   load_state<dim>(a.y0, lanes, y);
-  store_initial<dim>(a.checkpoints, lanes, y);
+  store_initial<dim>(a.checkpoints, columns, y);
   I32 next_output(0);
   const OutputTimes outputs{
       {a.ts, lanes}, static_cast<int32_t>(a.num_outputs), lanes, mesh.direction};
@@ -37,7 +39,7 @@ GS_FN void replay(const ReplayArguments<P::num_leaves>& a, const Lanes& lanes) {
   int32_t next_saved = saving ? 0 : -1;
   for (int32_t row = 0; row < rows; ++row, times_ahead += lanes.total) {
     if (row == next_saved) {
-      for_each<dim>([&](auto c) GS_LAMBDA { store(next_checkpoint, c, lanes, y[c]); });
+      for_each<dim>([&](auto c) GS_LAMBDA { store(next_checkpoint, c, columns, y[c]); });
       next_checkpoint += dim * lanes.total;
       next_saved += every;
     }
