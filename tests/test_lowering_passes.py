@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import jax
@@ -334,6 +335,22 @@ def test_accumulating_a_zero_prints_nothing():
 def test_common_subexpressions_merge():
     function = traced(lambda x, y: jnp.sin(x * y) + jnp.cos(y * x) * jnp.sin(x * y), X, Y)
     assert operations(function) == [Op.MUL, Op.SIN, Op.COS, Op.FMA]
+
+
+def test_two_bodies_are_equally_far_from_each_other():
+    def distances(y):
+        apart = y[:, None, :] - y[None, :, :]
+        return apart, jnp.sqrt(jnp.sum(apart**2, axis=-1))
+
+    function = traced(distances, jnp.ones((4, 2)))
+    counts = Counter(operations(function))
+    # Differences are needed in both directions, and to itself: one that is not finite shows there.
+    pairs, selves = 6, 4
+    assert counts[Op.SUB] == 2 * (2 * pairs + selves)
+    assert counts[Op.SQRT] == pairs + selves
+    apart, distance = function.outputs
+    assert distance[0, 1] is distance[1, 0]
+    assert apart[0, 1, 0] is not apart[1, 0, 0]
 
 
 def test_inner_blocks_use_what_is_outside_but_not_the_reverse():

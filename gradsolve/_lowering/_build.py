@@ -116,16 +116,17 @@ class Builder:
             simpler = rule(self, dtype, *args)
             if simpler is not None:
                 return simpler
-        key = (op, dtype, data, *args)
-        value = self._known(key)
+        value = self.known(op, dtype, *args, data=data)
         if value is None and op in _COMMUTATIVE:
-            value = self._known((op, dtype, data, *reversed(args)))
+            value = self.known(op, dtype, *reversed(args), data=data)
         if value is None:
             value = self._append(Value(op, dtype, args, data))
-            self._scopes[-1].known[key] = value
+            self._scopes[-1].known[op, dtype, data, *args] = value
         return value
 
-    def _known(self, key: tuple[Any, ...]) -> Value | None:
+    def known(self, op: Op, dtype: np.dtype, *args: Value, data: Any = None) -> Value | None:
+        """The result of an operation that has been emitted, if it can be used here."""
+        key = (op, dtype, data, *args)
         for scope in reversed(self._scopes):
             value = scope.known.get(key)
             if value is not None:
@@ -219,11 +220,10 @@ class Builder:
 
     def product(self, product: Product, args: Sequence[Value], dtype: np.dtype) -> list[Value]:
         """A matrix product as a loop; its entries in C order."""
-        key = (Op.PRODUCT, dtype, product, *args)
-        value = self._known(key)
+        value = self.known(Op.PRODUCT, dtype, *args, data=product)
         if value is None:
             value = self._append(Value(Op.PRODUCT, dtype, tuple(args), product))
-            self._scopes[-1].known[key] = value
+            self._scopes[-1].known[Op.PRODUCT, dtype, product, *args] = value
             results = [Value(Op.RESULT, dtype, (value,), i) for i in range(product.size)]
             self._scopes[-1].block.values.extend(results)
             self._products[value] = results
@@ -286,6 +286,10 @@ def _mul(b: Builder, dtype: np.dtype, x: Value, y: Value) -> Value | None:
             return b.emit(Op.NEG, other)
     if dtype.kind == "f" and x.op is Op.NEG and y.op is Op.NEG:
         return b.emit(Op.MUL, x.args[0], y.args[0])
+    if x is y and x.op is Op.SUB:
+        # Two bodies are equally far from each other, to the last bit.
+        other_way = b.known(Op.SUB, dtype, *reversed(x.args))
+        return None if other_way is None else b.known(Op.MUL, dtype, other_way, other_way)
     return None
 
 
