@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
+import numpy as np
 
 from ._controllers import AbstractController
 from ._custom_types import Array, PyTree
@@ -38,14 +39,16 @@ def solve_arrays(arguments: dict[str, PyTree], axes: Axes, layout: StateLayout) 
             return None
         if not eqx.is_array_like(value) and not isinstance(value, list | tuple):
             raise ValueError(f"`{name}` must be a number or an array, got {value!r}.")
-        # Constants stay constants inside a surrounding `jit`, so that they can be checked.
+        # Constants stay constants inside a surrounding `jit`, so that they can be checked; and what
+        # is on the host is converted there, since a device takes as long as for a small ensemble.
         with jax.ensure_compile_time_eval():
-            array = jnp.asarray(value)
+            on_host = isinstance(value, bool | int | float | complex | np.generic | np.ndarray)
+            array = np.asarray(value) if on_host else jnp.asarray(value)
         if array.dtype == bool or jnp.issubdtype(array.dtype, jnp.complexfloating):
             raise ValueError(f"`{name}` must be real numbers, got the dtype {array.dtype}.")
         axis = getattr(axes, name)[0]
         with jax.ensure_compile_time_eval():
-            array = array.astype(layout.dtype)
+            array = jnp.asarray(array.astype(layout.dtype))
             if axis is not None:
                 array = jnp.moveaxis(array, axis, 0)
                 changes[name] = (0,)

@@ -102,19 +102,20 @@ def check_field_output(layout: StateLayout, dy: PyTree) -> None:
 
 
 @jax.jit
-def _facts(t0: Array, t1: Array, ts: Array | None, states: list[ArrayLike]) -> list[Array]:
-    """Flags for everything that is checked by value, computed in one call."""
+def _facts(t0: Array, t1: Array, ts: Array | None, states: list[ArrayLike]) -> Array:
+    """Flags for everything that is checked by value, in one array: a device is asked once."""
     finite = [jnp.all(jnp.isfinite(leaf)) for leaf in states]
     times = jnp.all(jnp.isfinite(t0)) & jnp.all(jnp.isfinite(t1))
     if ts is None:
-        return [times, jnp.array(True), jnp.array(True), jnp.array(True), *finite]
+        return jnp.stack([times, *3 * [jnp.array(True)], *finite])
     ts = ts[:, None] if ts.ndim == 1 else ts.T
     direction = jnp.where(t1 < t0, -1, 1)
     padded = jnp.isinf(ts)
     forward = jnp.where(padded, jnp.inf, direction * ts)
     steps = forward[1:] < forward[:-1]
     outside = ~padded & ((forward < direction * t0) | (forward > direction * t1))
-    return [times, ~jnp.any(jnp.isnan(ts)), ~jnp.any(steps), ~jnp.any(outside), *finite]
+    in_range = ~jnp.any(outside)
+    return jnp.stack([times, ~jnp.any(jnp.isnan(ts)), ~jnp.any(steps), in_range, *finite])
 
 
 def check_values(
@@ -142,7 +143,7 @@ def check_values(
         ts = None
         t0 = t1 = np.zeros((), np.float32)
     with jax.ensure_compile_time_eval():
-        facts = jax.device_get(_facts(t0, t1, ts, [leaf for _, leaf in named]))
+        facts = np.asarray(_facts(t0, t1, ts, [leaf for _, leaf in named]))
     times, no_nan, in_order, in_range, *finite = facts
     if not times:
         raise ValueError(f"`t0` and `t1` must be finite, got t0={t0} and t1={t1}.")

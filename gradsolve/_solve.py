@@ -106,7 +106,7 @@ def solve(
     y0, arrays, layout, lanes = prepare(arguments, in_axes)
     axes = arrays.axes
     check_values(arrays.t0, arrays.t1, arrays.ts, system, y0, check_states=throw)
-    check_first_step(arrays.dt0)
+    check_first_step(dt0, layout.dtype)
     check_step_to(arrays.controller, arrays.t0, arrays.t1)
 
     mass = mass_matrix(system, axes.system, layout)

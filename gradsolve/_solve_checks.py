@@ -10,7 +10,7 @@ from ._adjoint import DiscreteAdjoint
 from ._backends import AbstractBackend
 from ._checks import is_concrete
 from ._controllers import AbstractController, ConstantStep, StepTo
-from ._custom_types import Array
+from ._custom_types import Array, ArrayLike
 from ._integrators import AbstractIntegrator
 from ._results import SolveError
 from ._trajectory import Trajectory
@@ -48,11 +48,14 @@ def check_choices(
         )
 
 
-def check_first_step(dt0: Array | None) -> None:
-    """Raises `ValueError` unless every first step is positive and finite."""
+def check_first_step(dt0: ArrayLike | None, dtype: Any) -> None:
+    """Raises `ValueError` unless every first step is positive and finite in the state's dtype.
+
+    `dt0` is as the user gave it: a number on the host is not read back from a device.
+    """
     if dt0 is None or not is_concrete(dt0):
         return
-    values = np.asarray(dt0)
+    values = np.asarray(dt0).astype(dtype)
     if not ((values > 0) & np.isfinite(values)).all():
         raise ValueError(
             f"`dt0` must be positive and finite (the direction follows from t0 and t1), got {dt0}."
