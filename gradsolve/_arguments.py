@@ -44,7 +44,7 @@ def solve_arrays(arguments: dict[str, PyTree], axes: Axes, layout: StateLayout) 
         with jax.ensure_compile_time_eval():
             on_host = isinstance(value, bool | int | float | complex | np.generic | np.ndarray)
             array = np.asarray(value) if on_host else jnp.asarray(value)
-        if array.dtype == bool or jnp.issubdtype(array.dtype, jnp.complexfloating):
+        if not any(jnp.issubdtype(array.dtype, kind) for kind in (jnp.integer, jnp.floating)):
             raise ValueError(f"`{name}` must be real numbers, got the dtype {array.dtype}.")
         axis = getattr(axes, name)[0]
         with jax.ensure_compile_time_eval():

@@ -4,6 +4,7 @@ import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jaxtyping import Array
 
@@ -84,6 +85,11 @@ def test_the_times():
         ["`t1`", "single number", "(2,)", "InAxes(t1=0"],
         lambda: gs.solve(SYSTEM, Y0, t0=0.0, t1=jnp.ones(2)),
     )
+    for value, dtype in ((True, "bool"), (1j, "complex"), (np.array("now"), "U3")):
+        refuses(
+            ["`t1`", "real numbers", dtype],
+            lambda value=value: gs.solve(SYSTEM, Y0, t0=0.0, t1=value),
+        )
     solve = lambda ts, **kwargs: gs.solve(SYSTEM, Y0, ts=jnp.array(ts), **{**WINDOW, **kwargs})
     refuses(["ts", "sorted", "jnp.sort"], lambda: solve([0.5, 0.2]))
     refuses(["ts", "sorted"], lambda: solve([0.2, 0.5], t0=1.0, t1=0.0))
