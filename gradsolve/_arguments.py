@@ -42,12 +42,11 @@ def solve_arrays(arguments: dict[str, PyTree], axes: Axes, layout: StateLayout) 
         # Constants stay constants inside a surrounding `jit`, so that they can be checked; and what
         # is on the host is converted there, since a device takes as long as for a small ensemble.
         with jax.ensure_compile_time_eval():
-            on_host = isinstance(value, bool | int | float | complex | np.generic | np.ndarray)
-            array = np.asarray(value) if on_host else jnp.asarray(value)
-        if not any(jnp.issubdtype(array.dtype, kind) for kind in (jnp.integer, jnp.floating)):
+            array = np.asarray(value) if _on_host(value) else jnp.asarray(value)
+        if array.dtype.kind not in "iuf" and not jnp.issubdtype(array.dtype, jnp.floating):
             raise ValueError(f"`{name}` must be real numbers, got the dtype {array.dtype}.")
         axis = getattr(axes, name)[0]
-        with jax.ensure_compile_time_eval():
+        with jax.ensure_compile_time_eval(), np.errstate(over="ignore"):
             array = jnp.asarray(array.astype(layout.dtype))
             if axis is not None:
                 array = jnp.moveaxis(array, axis, 0)
@@ -74,6 +73,12 @@ def solve_arrays(arguments: dict[str, PyTree], axes: Axes, layout: StateLayout) 
     assert t0 is not None
     assert t1 is not None
     return SolveArrays(t0, t1, ts, dt0, controller, dataclasses.replace(axes, **changes))
+
+
+def _on_host(value: Any) -> bool:
+    # JAX refuses masked arrays by a sentence of its own.
+    kinds = bool | int | float | complex | np.generic | np.ndarray
+    return isinstance(value, kinds) and not isinstance(value, np.ma.MaskedArray)
 
 
 def _bind(

@@ -143,7 +143,7 @@ def check_values(
         ts = None
         t0 = t1 = np.zeros((), np.float32)
     with jax.ensure_compile_time_eval():
-        facts = np.asarray(_facts(t0, t1, ts, [leaf for _, leaf in named]))
+        facts = jax.device_get(_facts(t0, t1, ts, [leaf for _, leaf in named]))
     times, no_nan, in_order, in_range, *finite = facts
     if not times:
         raise ValueError(f"`t0` and `t1` must be finite, got t0={t0} and t1={t1}.")

@@ -55,8 +55,10 @@ def check_first_step(dt0: ArrayLike | None, dtype: Any) -> None:
     """
     if dt0 is None or not is_concrete(dt0):
         return
-    values = np.asarray(dt0).astype(dtype)
-    if not ((values > 0) & np.isfinite(values)).all():
+    with np.errstate(over="ignore"):
+        values = np.asarray(dt0).astype(dtype)
+    # XLA takes numbers that are too small to be normal for zero.
+    if not ((values >= np.finfo(dtype).tiny) & np.isfinite(values)).all():
         raise ValueError(
             f"`dt0` must be positive and finite (the direction follows from t0 and t1), got {dt0}."
         )

@@ -11,6 +11,7 @@ import pytest
 from jaxtyping import Array, Float
 
 import gradsolve as gs
+from gradsolve._fused import jobs
 
 from .helpers import SAME_MESH, relative, same_bits, under
 
@@ -19,13 +20,16 @@ BATCH, ENSEMBLE = 3, 11_037
 
 
 class Relaxation(gs.ODESystem):
-    """Towards a moving state at a rate that decides how many steps it takes."""
+    """Towards a moving state at a rate that decides how many steps it takes.
+
+    Not linear: the gradient by `y0` needs the states along the way.
+    """
 
     rate: Float[Array, ""]
     weight: Float[Array, ""]
 
     def vector_field(self, t, y):
-        return self.rate * (self.weight * jnp.stack([jnp.cos(t), t]) - y)
+        return self.rate * (self.weight * jnp.stack([jnp.cos(t), t]) - y - 0.2 * y**3)
 
 
 def shuffled(lanes):
@@ -119,7 +123,7 @@ def one_of_batch(fused):
 
 
 def batch_of_states(trajectory):
-    return trajectory.y0 + jnp.arange(BATCH, dtype=float)[:, None, None]
+    return trajectory.y0 + 0.1 * jnp.arange(BATCH, dtype=float)[:, None, None]
 
 
 def test_a_batch_of_ensembles_is_taken_apart_before_its_adjoint(one_of_batch):
@@ -133,6 +137,82 @@ def test_a_batch_of_ensembles_is_taken_apart_before_its_adjoint(one_of_batch):
         member = jax.tree.map(lambda leaf, i=i: leaf[i], pull_back)
         (alone,) = jax.vjp(replay, states[i])[1](cotangent[i])
         assert same_bits(member(cotangent[i])[0], alone)
+
+
+FORMS = {
+    "gradient": lambda loss: jax.vmap(jax.grad(loss)),
+    "jit": lambda loss: jax.vmap(jax.jit(jax.grad(loss))),
+    "checkpoint": lambda loss: jax.vmap(jax.grad(jax.checkpoint(loss))),
+    "scan": lambda loss: jax.vmap(jax.grad(lambda y0: in_scan(loss, y0))),
+    "gradient in scan": lambda loss: jax.vmap(lambda y0: in_scan(jax.grad(loss), y0)),
+}
+
+
+def in_scan(function, y0):
+    body = lambda carry, x: (carry, function(x * y0))
+    return jax.lax.scan(body, None, jnp.ones(1))[1].sum(axis=0)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_batch_sorts_and_one_of_its_ensembles_does_not(form, one_of_batch):
+    def loss_of(y0):
+        return loss(one_of_batch.replay(y0=y0))
+
+    states = batch_of_states(one_of_batch)
+    together = jax.jit(FORMS[form](loss_of))(states)
+    for i in range(BATCH):
+        assert relative(together[i], jax.grad(loss_of)(states[i])) < SAME_MESH
+
+
+@pytest.fixture
+def reversed_columns(monkeypatch):
+    """Kernels on the CPU that keep states in an order of their own: the reverse."""
+    replay, adjoint = jobs.replay, jobs.adjoint
+
+    def replay_reversed(program, compile_unit, sorts, store, ensemble, is_lane, leaves, inputs):
+        arguments = (store, ensemble, is_lane, leaves, inputs)
+        out, *rest = replay(program, compile_unit, False, *arguments)
+        if store:
+            columns = jnp.arange(inputs.y0.shape[-1], dtype=jnp.int32)
+            order = ensemble - 1 - 2 * (columns % ensemble)
+            states = out.checkpoints.states[..., columns + order]
+            out = out._replace(checkpoints=jobs.SavedStates(states, order=order))
+        return (out, *rest)
+
+    def adjoint_in_order(program, compile_unit, group_size, wanted, is_lane, leaves, inputs):
+        states, _, _, order = inputs.checkpoints
+        trajectories = jnp.arange(states.shape[-1]) + order
+        states = jnp.full_like(states, jnp.nan).at[..., trajectories].set(states)
+        inputs = inputs._replace(checkpoints=jobs.SavedStates(states))
+        return adjoint(program, compile_unit, group_size, wanted, is_lane, leaves, inputs)
+
+    monkeypatch.setattr(jobs, "replay", replay_reversed)
+    monkeypatch.setattr(jobs, "adjoint", adjoint_in_order)
+    jax.clear_caches()
+    yield
+    jax.clear_caches()
+
+
+def in_batches(loss):
+    """Gradients of a batch of batches, in every form, and with several cotangents each."""
+    out = {name: jax.vmap(form(loss)) for name, form in FORMS.items()}
+    out["closures"] = lambda y0: jax.vmap(jax.vmap(lambda pull: pull(1.0)[0]))(
+        jax.vmap(jax.vmap(lambda y: jax.vjp(loss, y)[1]))(y0)
+    )
+    out["cotangents"] = lambda y0: jax.vmap(
+        jax.vmap(lambda y: jax.vmap(jax.vjp(loss, y)[1])(jnp.array([1.0, 1.0]))[0][1])
+    )(y0)
+    return out
+
+
+@pytest.mark.parametrize("every", [None, 2])
+def test_an_order_survives_every_batch(every, reversed_columns):
+    trajectory = solved(gs.HostCPU(), 5, jnp.array(0.7), None, every)
+    plain = under(gs.XLA(), trajectory)
+    states = trajectory.y0 + 0.05 * jnp.arange(6.0).reshape(2, 3, 1, 1)
+    want = jax.jit(jax.vmap(jax.vmap(jax.grad(lambda y0: loss(plain.replay(y0=y0))))))(states)
+    for name, gradient in in_batches(lambda y0: loss(trajectory.replay(y0=y0))).items():
+        assert relative(jax.jit(gradient)(states), want) < SAME_MESH, name
 
 
 def test_a_batch_of_ensembles_with_several_cotangents_each(one_of_batch):

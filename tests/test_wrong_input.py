@@ -85,11 +85,19 @@ def test_the_times():
         ["`t1`", "single number", "(2,)", "InAxes(t1=0"],
         lambda: gs.solve(SYSTEM, Y0, t0=0.0, t1=jnp.ones(2)),
     )
-    for value, dtype in ((True, "bool"), (1j, "complex"), (np.array("now"), "U3")):
+    kinds = {
+        "bool": True,
+        "complex": 1j,
+        "U3": np.array("now"),
+        "timedelta": np.timedelta64(1, "s"),
+    }
+    for dtype, value in kinds.items():
         refuses(
             ["`t1`", "real numbers", dtype],
             lambda value=value: gs.solve(SYSTEM, Y0, t0=0.0, t1=value),
         )
+    masked = np.ma.masked_array([0.5, 1.0], mask=[False, True])
+    refuses(["masked"], lambda: gs.solve(SYSTEM, Y0, ts=masked, **WINDOW))
     solve = lambda ts, **kwargs: gs.solve(SYSTEM, Y0, ts=jnp.array(ts), **{**WINDOW, **kwargs})
     refuses(["ts", "sorted", "jnp.sort"], lambda: solve([0.5, 0.2]))
     refuses(["ts", "sorted"], lambda: solve([0.2, 0.5], t0=1.0, t1=0.0))

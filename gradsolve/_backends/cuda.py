@@ -1,17 +1,11 @@
 """Fused kernels on NVIDIA GPUs."""
 
 import importlib.util
+from typing import ClassVar
 
 import jax
 
-from .._fused.cuda import (
-    WARP,
-    CudaKernel,
-    architecture_of,
-    block_size,
-    cuda_kernel,
-    launcher_for_gpu,
-)
+from .._fused.cuda import CudaKernel, architecture_of, block_size, cuda_kernel, launcher_for_gpu
 from .._fused.runner import AbstractFusedRunner
 from .._fused.unit import Unit
 from ._base import Question
@@ -19,6 +13,8 @@ from ._base import Question
 
 class CUDA(AbstractFusedRunner):
     """Fused kernels on an NVIDIA GPU, one thread per trajectory, on the device of the arrays."""
+
+    sorts: ClassVar[bool] = True
 
     def unavailable(self, question: Question) -> str | None:
         if question.platform != "gpu":
@@ -43,6 +39,3 @@ class CUDA(AbstractFusedRunner):
 
     def group_size(self, lanes: int) -> int:
         return block_size(lanes)
-
-    def sorts(self, lanes: int) -> bool:
-        return block_size(lanes) > WARP

@@ -21,14 +21,13 @@ from .launch import AbstractKernel, Handler
 from .launcher import ON_GPU, Launcher, launcher
 from .unit import Unit
 
-WARP = 32
 _MAX_BLOCK = 128
 _BY_PYTHON = "Kernels are launched by Python, which takes longer"
 
 
 def block_size(lanes: int) -> int:
     """Threads per block: small ensembles are spread over as many multiprocessors as possible."""
-    return WARP if lanes <= 32768 else _MAX_BLOCK
+    return 32 if lanes <= 32768 else _MAX_BLOCK
 
 
 def cuda_source(unit: Unit) -> str:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._adjoint import DiscreteAdjoint
-from .._custom_types import Array, Leaf
+from .._custom_types import Leaf
 from .._ensemble.program import Program
 from .._xla.adjoint import AdjointInputs, Cotangents, Wanted
 from .._xla.checkpoints import checkpoint_count, checkpoint_spacing
@@ -25,13 +25,11 @@ class SavedStates(NamedTuple):
     """The checkpoints of a kernel, and where they lie: see `csrc/gs/arguments.h`.
 
     - `states`: `[rows][dim][ensemble]`.
-    - `taken`, `num_rejected`: of a recording; `taken` has rows if it stored every state, which is
-        then in the row of its attempt.
-    - `order`: of a replay; it has a row if trajectories were sorted, which says how far from each
-        column its trajectory lies.
-
-    No rows instead of `None`: these choices depend on the number of trajectories, which grows when
-    `jax.vmap` makes a batch, and the structure must not.
+    - `taken`, `num_rejected`: of a recording. If it stored every state, each is in the row of its
+        attempt; otherwise `taken` has no rows. That depends on the number of trajectories, which
+        grows when `jax.vmap` makes a batch; the structure must not, so this is no `None`.
+    - `order`: of a replay whose backend sorts trajectories, `[ensemble]`: how far from each column
+        its trajectory lies. It is there for ensembles of any size, for the same reason.
     """
 
     states: Leaf
@@ -50,10 +48,6 @@ def _structs(leaves: Sequence[Leaf], is_lane: Sequence[bool]) -> list[jax.ShapeD
 
 def _array(shape: Sequence[int], dtype: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(tuple(shape), dtype)
-
-
-def _no_rows(lanes: int, dtype: Any) -> Array:
-    return jnp.zeros((0, lanes), dtype)
 
 
 def _checkpoints(
@@ -109,7 +103,7 @@ def record(
     states = None if checkpoints is None else next(results)
     saved = None
     if states is not None:
-        taken = _no_rows(lanes, jnp.uint32) if taken is None else next(results)
+        taken = jnp.zeros((0, lanes), jnp.uint32) if taken is None else next(results)
         saved = SavedStates(states, taken=taken, num_rejected=rejected)
     recording = Recording(y1, ys, times, accepted, rejected, status, unfinished, saved)
     return recording, None, [None] * len(leaves)
@@ -118,7 +112,7 @@ def record(
 def replay(
     program: Program,
     compile_unit: Compile,
-    sorts: Callable[[int], bool],
+    sorts: bool,
     store_checkpoints: bool,
     ensemble: int,
     is_lane: tuple[bool, ...],
@@ -127,7 +121,7 @@ def replay(
 ) -> tuple[Replayed, None, list[Leaf | None]]:
     """Takes the recorded steps.
 
-    A backend that `sorts` so many trajectories says in which order their checkpoints lie.
+    A backend that `sorts` trajectories says in which order their checkpoints lie.
     """
     dim, lanes = inputs.y0.shape
     dtype = inputs.y0.dtype
@@ -136,8 +130,7 @@ def replay(
     checkpoints, every = _checkpoints(
         program.adjoint, store_checkpoints, inputs.times.shape[0] - 1, dim, lanes, dtype
     )
-    sorted_here = checkpoints is not None and sorts(lanes)
-    order = _array((1, lanes), jnp.int32) if sorted_here else None
+    order = _array((lanes,), jnp.int32) if sorts and checkpoints is not None else None
     arguments = ArgumentList()
     for count in (lanes, ensemble, outputs, every):
         arguments.count(count)
@@ -156,9 +149,7 @@ def replay(
     ys = None if inputs.ts is None else next(results)
     saved = None
     if checkpoints is not None:
-        states = next(results)
-        order = _no_rows(lanes, jnp.int32) if order is None else next(results)
-        saved = SavedStates(states, order=order)
+        saved = SavedStates(next(results), order=None if order is None else next(results))
     return Replayed(y1, ys, saved), None, [None] * len(leaves)
 
 
@@ -200,10 +191,12 @@ def adjoint(
         arguments.count(count)
     for times in (inputs.t0, inputs.t1, inputs.ts if with_outputs else None):
         arguments.times(times, lanes)
-    for array in (inputs.times, inputs.num_steps, inputs.status, saved.states):
+    by_attempts = saved.taken is not None and saved.taken.shape[0] > 0
+    taken = saved.taken if by_attempts else None
+    for array in (inputs.times, inputs.num_steps, inputs.status, saved.states, taken):
         arguments.read(array)
-    for array in (saved.taken, saved.num_rejected, saved.order):
-        arguments.read(None if array is None or array.shape[0] == 0 else array)
+    for array in (saved.num_rejected, saved.order):
+        arguments.read(array)
     arguments.read(None if inputs.ct_y1 is None else inputs.ct_y1.T)
     arguments.read(inputs.ct_ys if with_outputs else None)
     arguments.write(_array((lanes, dim), dtype) if wanted.y0 else None)

@@ -2,6 +2,7 @@
 
 import abc
 import functools as ft
+from typing import ClassVar
 
 from .._backends._base import AbstractRunner, BackendReport, Question
 from .._ensemble.batching import Run
@@ -14,7 +15,12 @@ from .unit import Unit
 
 
 class AbstractFusedRunner(AbstractRunner):
-    """Runs each job as one kernel generated from the vector field."""
+    """Runs each job as one kernel generated from the vector field.
+
+    `sorts`: whether a replay may keep states for its adjoint in an order of its own.
+    """
+
+    sorts: ClassVar[bool] = False
 
     @abc.abstractmethod
     def unavailable(self, question: Question) -> str | None:
@@ -39,11 +45,6 @@ class AbstractFusedRunner(AbstractRunner):
     @abc.abstractmethod
     def group_size(self, lanes: int) -> int:
         """Trajectories whose shared cotangents are summed together first."""
-
-    def sorts(self, lanes: int) -> bool:
-        """Whether replays sort so many trajectories by their numbers of steps."""
-        del lanes
-        return False
 
     def record_job(self, program: Program, store_checkpoints: bool) -> Run:
         return ft.partial(jobs.record, program, self.compile_unit, store_checkpoints)
