@@ -3,12 +3,14 @@
 import contextlib
 import ctypes
 import importlib
+import statistics
 import struct
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 from unittest import mock
 
+import jax
 import numpy as np
 
 from gradsolve import CUDA, HostCPU
@@ -159,6 +161,16 @@ class TimedLaunches(contextlib.AbstractContextManager["TimedLaunches"]):
 
     def clear(self) -> None:
         self.seconds = {}
+
+    def median_of(self, call: Callable[[], Any], rounds: int = 5) -> dict[str, float]:
+        """The kernels of a call by their jobs: each the median of several calls, after a first."""
+        jax.block_until_ready(call())
+        every = []
+        for _ in range(rounds):
+            self.clear()
+            jax.block_until_ready(call())
+            every.append(self.seconds)
+        return {job: statistics.median(each[job] for each in every) for job in every[0]}
 
     def __enter__(self) -> "TimedLaunches":
         def timed_on_gpu(

@@ -7,15 +7,15 @@ file.
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+from _child import run_child
 
 _WAYS = ("python", "jit")
 
@@ -73,17 +73,8 @@ def _child(way: str, backend: str, n: int) -> dict[str, Any]:
 
 
 def _fresh_process(way: str, arguments: argparse.Namespace, cache: str) -> dict[str, Any]:
-    words = ["--child", way, "--backend", arguments.backend, "--n", str(arguments.n)]
-    environment = {**os.environ, "GRADSOLVE_CACHE_DIR": cache}
-    environment.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    done = subprocess.run(
-        [sys.executable, __file__, *words],
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    return json.loads(done.stdout.splitlines()[-1])
+    words = ["--child", way, "--backend", arguments.backend, "--n", arguments.n]
+    return run_child(__file__, words, GRADSOLVE_CACHE_DIR=cache)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -7,7 +7,6 @@ which is what happens where there is no C++ compiler. See README.md beside this 
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -16,6 +15,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
+
+from _child import run_child
 
 _MODES = ("kernels", "handler", "python")
 
@@ -91,7 +92,7 @@ def _child(mode: str, n: int, repetitions: int) -> dict[str, Any]:
         from _kernels import TimedLaunches
 
         with TimedLaunches() as launches:
-            return {name: _kernel_seconds(launches, call) for name, call in calls().items()}
+            return {name: launches.median_of(call) for name, call in calls().items()}
     if mode == "python":
         cuda.launcher_for_gpu = lambda: "This benchmark launches through Python."
     empty = jax.jit(lambda y: 2.0 * y)
@@ -106,26 +107,8 @@ def _child(mode: str, n: int, repetitions: int) -> dict[str, Any]:
     }
 
 
-def _kernel_seconds(launches: Any, call: Callable[[], Any]) -> dict[str, float]:
-    """The kernels of a call alone, by events around many launches: medians."""
-    import jax
-
-    jax.block_until_ready(call())
-    rounds = []
-    for _ in range(5):
-        launches.clear()
-        jax.block_until_ready(call())
-        rounds.append(launches.seconds)
-    return {job: statistics.median(each[job] for each in rounds) for job in rounds[0]}
-
-
 def _fresh_process(mode: str, n: int, repetitions: int) -> dict[str, Any]:
-    words = ["--child", mode, "--n", str(n), "--repetitions", str(repetitions)]
-    environment = dict(os.environ)
-    environment.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    command = [sys.executable, __file__, *words]
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
+    return run_child(__file__, ["--child", mode, "--n", n, "--repetitions", repetitions])
 
 
 def _has_gpu() -> bool:

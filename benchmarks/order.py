@@ -6,13 +6,13 @@ in a process of their own.
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+from _child import run_child
 
 _ORDERS = ("sorted", "shuffled")
 
@@ -41,52 +41,31 @@ def _calls(n: int, rtol: float, order: str) -> dict[str, Callable[[], Any]]:
 def _times_of_calls(n: int, rtol: float, rounds: int) -> dict[str, dict[str, float]]:
     from _timing import alternate, timed
 
-    every = {
-        f"{order} {name}": call
-        for order in _ORDERS
-        for name, call in _calls(n, rtol, order).items()
-    }
+    calls = {order: _calls(n, rtol, order) for order in _ORDERS}
+    every = {f"{order} {name}": call for order in _ORDERS for name, call in calls[order].items()}
     for call in every.values():
         for _ in range(3):
             timed(call)
     seconds = alternate(every, rounds)
     return {
-        order: {
-            name.partition(" ")[2]: statistics.median(each)
-            for name, each in seconds.items()
-            if name.startswith(order)
-        }
+        order: {name: statistics.median(seconds[f"{order} {name}"]) for name in calls[order]}
         for order in _ORDERS
     }
 
 
 def _times_of_kernels(n: int, rtol: float, rounds: int) -> dict[str, dict[str, float]]:
     """Of each call the sum of its kernels, by events around many launches on a GPU."""
-    import jax
     from _kernels import TimedLaunches
 
-    out: dict[str, dict[str, float]] = {}
+    del rounds
     with TimedLaunches() as launches:
-        for order in _ORDERS:
-            out[order] = {}
-            for name, call in _calls(n, rtol, order).items():
-                jax.block_until_ready(call())
-                sums = []
-                for _ in range(rounds):
-                    launches.clear()
-                    jax.block_until_ready(call())
-                    sums.append(sum(launches.seconds.values()))
-                out[order][name] = statistics.median(sums)
-    return out
-
-
-def _fresh_process(mode: str, n: int, rtol: float, rounds: int) -> dict[str, dict[str, float]]:
-    words = ["--child", mode, "--n", str(n), "--rtol", str(rtol), "--rounds", str(rounds)]
-    environment = dict(os.environ)
-    environment.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    command = [sys.executable, __file__, *words]
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
+        return {
+            order: {
+                name: sum(launches.median_of(call).values())
+                for name, call in _calls(n, rtol, order).items()
+            }
+            for order in _ORDERS
+        }
 
 
 _MODES = {"calls": _times_of_calls, "kernels": _times_of_kernels}
@@ -114,7 +93,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     cells = []
     for rtol in arguments.rtol:
         for mode in _MODES:
-            times = _fresh_process(mode, n, rtol, rounds if mode == "calls" else 5)
+            words = ["--child", mode, "--n", n, "--rtol", rtol, "--rounds", rounds]
+            times = run_child(__file__, words)
             ratios = {name: times["shuffled"][name] / s for name, s in times["sorted"].items()}
             cells.append({"n": n, "rtol": rtol, "what": mode, "seconds": times, "ratio": ratios})
             for name, ratio in ratios.items():
