@@ -192,10 +192,8 @@ def adjoint(
     for times in (inputs.t0, inputs.t1, inputs.ts if with_outputs else None):
         arguments.times(times, lanes)
     by_attempts = saved.taken is not None and saved.taken.shape[0] > 0
-    taken = saved.taken if by_attempts else None
-    for array in (inputs.times, inputs.num_steps, inputs.status, saved.states, taken):
-        arguments.read(array)
-    for array in (saved.num_rejected, saved.order):
+    saved = saved if by_attempts else saved._replace(taken=None)
+    for array in (inputs.times, inputs.num_steps, inputs.status, *saved):
         arguments.read(array)
     arguments.read(None if inputs.ct_y1 is None else inputs.ct_y1.T)
     arguments.read(inputs.ct_ys if with_outputs else None)

@@ -50,8 +50,9 @@ class AbstractFusedRunner(AbstractRunner):
         return ft.partial(jobs.record, program, self.compile_unit, store_checkpoints)
 
     def replay_job(self, program: Program, store_checkpoints: bool, ensemble: int) -> Run:
-        kernel = (program, self.compile_unit, self.sorts)
-        return ft.partial(jobs.replay, *kernel, store_checkpoints, ensemble)
+        return ft.partial(
+            jobs.replay, program, self.compile_unit, self.sorts, store_checkpoints, ensemble
+        )
 
     def adjoint_job(self, program: Program, wanted: Wanted) -> Run:
         return ft.partial(jobs.adjoint, program, self.compile_unit, self.group_size, wanted)

@@ -116,17 +116,20 @@ class Builder:
             simpler = rule(self, dtype, *args)
             if simpler is not None:
                 return simpler
-        value = self.known(op, dtype, *args, data=data)
+        key = (op, dtype, data, *args)
+        value = self._known(key)
         if value is None and op in _COMMUTATIVE:
-            value = self.known(op, dtype, *reversed(args), data=data)
+            value = self._known((op, dtype, data, *reversed(args)))
         if value is None:
             value = self._append(Value(op, dtype, args, data))
-            self._scopes[-1].known[op, dtype, data, *args] = value
+            self._scopes[-1].known[key] = value
         return value
 
-    def known(self, op: Op, dtype: np.dtype, *args: Value, data: Any = None) -> Value | None:
+    def known(self, op: Op, dtype: np.dtype, *args: Value) -> Value | None:
         """The result of an operation that has been emitted, if it can be used here."""
-        key = (op, dtype, data, *args)
+        return self._known((op, dtype, None, *args))
+
+    def _known(self, key: tuple[Any, ...]) -> Value | None:
         for scope in reversed(self._scopes):
             value = scope.known.get(key)
             if value is not None:
@@ -220,10 +223,11 @@ class Builder:
 
     def product(self, product: Product, args: Sequence[Value], dtype: np.dtype) -> list[Value]:
         """A matrix product as a loop; its entries in C order."""
-        value = self.known(Op.PRODUCT, dtype, *args, data=product)
+        key = (Op.PRODUCT, dtype, product, *args)
+        value = self._known(key)
         if value is None:
             value = self._append(Value(Op.PRODUCT, dtype, tuple(args), product))
-            self._scopes[-1].known[Op.PRODUCT, dtype, product, *args] = value
+            self._scopes[-1].known[key] = value
             results = [Value(Op.RESULT, dtype, (value,), i) for i in range(product.size)]
             self._scopes[-1].block.values.extend(results)
             self._products[value] = results
