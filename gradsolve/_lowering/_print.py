@@ -5,13 +5,14 @@ The text is the same for CUDA threads and for packs of lanes: it uses only the l
 each lane selects its own results.
 """
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from ._calls import called_functions, joined
 from ._ir import Block, Function, Loop, Op, Product, Table, Value
+from ._order import keep_few_alive
 from ._passes import remove_dead_code
 from ._stores import Sink, Sum, only_added, stores_of
 
@@ -68,50 +69,6 @@ _FUNCTIONS = {
 }
 
 
-CALLABLE = frozenset(
-    {
-        Op.ACOS,
-        Op.ACOSH,
-        Op.ASIN,
-        Op.ASINH,
-        Op.ATAN,
-        Op.ATAN2,
-        Op.ATANH,
-        Op.CBRT,
-        Op.COS,
-        Op.COSH,
-        Op.DIGAMMA,
-        Op.ERF,
-        Op.ERFC,
-        Op.ERF_INV,
-        Op.EXP,
-        Op.EXP2,
-        Op.EXPM1,
-        Op.LGAMMA,
-        Op.LOG,
-        Op.LOG1P,
-        Op.LOGISTIC,
-        Op.POW,
-        Op.SIN,
-        Op.SINH,
-        Op.TAN,
-        Op.TANH,
-    }
-)
-"""Functions that are dozens of instructions each; `csrc/gs/called.h` has them all."""
-
-# One that is there more often than this is called, not inlined.
-_MOST_INLINED = 8
-# Calls of one function of one number are joined: `csrc/gs/called.h` says why.
-_JOINED = 4
-
-
-def called_functions(function: Function) -> frozenset[Op]:
-    """The mathematical functions that a lowered function has too often to inline them."""
-    counts = Counter(value.op for value in function.walk() if value.op in CALLABLE)
-    return frozenset(op for op, count in counts.items() if count > _MOST_INLINED)
-
-
 def print_body(
     function: Function,
     *,
@@ -140,10 +97,12 @@ def print_body(
     entries = np.empty(len(wanted), dtype=object)
     entries[:] = [value for value, _ in wanted]
     function = remove_dead_code(Function(function.inputs, (entries,), function.block))
+    called = called_functions(function)
+    function = keep_few_alive(function, called)
     printer = _Printer(argument, leaf_entry, leaf_array, mask)
     stores = stores_of(list(zip(function.outputs[0], (sink for _, sink in wanted), strict=True)))
     printer.skipped = only_added(function, stores)
-    printer.called = called_functions(function)
+    printer.called = called
     printer.block(function.block)
     for store in stores:
         printer.store(*store)
@@ -180,10 +139,10 @@ class _Printer:
         for position, value in enumerate(block.values):
             if value in printed:
                 continue
-            joined = self._joined(block, position)
-            if joined:
-                printed.update(joined)
-                self._calls(joined)
+            together = joined(block.values, position, self.called)
+            if together:
+                printed.update(together)
+                self._calls(together)
             elif value.op is Op.BRANCHES:
                 self._branches(value, self._results(block, position))
             elif value.op is Op.LOOP:
@@ -208,15 +167,6 @@ class _Printer:
             self._line(f"{sink.target} = {self._use(value)};")
         elif not (value.is_constant and value.data == 0):
             self._line(f"{sink.target} = {sink.target} + {self._use(value)};")
-
-    def _joined(self, block: Block, position: int) -> list[Value]:
-        """The calls from here on that can be one, since none needs another; or nothing."""
-        values = block.values[position : position + _JOINED]
-        first = values[0]
-        if first.op not in self.called or len(first.args) != 1 or len(values) < _JOINED:
-            return []
-        alike = all(value.op is first.op and value.dtype == first.dtype for value in values)
-        return values if alike and not any(value.args[0] in values for value in values) else []
 
     def _calls(self, values: Sequence[Value]) -> None:
         args = ", ".join(self._use(value.args[0]) for value in values)
