@@ -18,10 +18,11 @@ import gradsolve
 from gradsolve._controllers.pid import step_size_power
 from gradsolve._lowering import Leaf, Op, Sink, lower, print_body
 from gradsolve._lowering._build import Builder
+from gradsolve._lowering._calls import CALLABLE
 from gradsolve._lowering._fold import fold
 from gradsolve._lowering._ir import Function, object_array
 from gradsolve._lowering._passes import contract, remove_dead_code
-from gradsolve._lowering._print import CALLABLE, literal
+from gradsolve._lowering._print import literal
 
 F64 = np.dtype(np.float64)
 
@@ -351,6 +352,19 @@ def test_two_bodies_are_equally_far_from_each_other():
     apart, distance = function.outputs
     assert distance[0, 1] is distance[1, 0]
     assert apart[0, 1, 0] is not apart[1, 0, 0]
+
+
+@pytest.mark.parametrize("exponent", [0.5, 1.5, -3.5, 2.0, -4.0])
+def test_short_powers_are_products_and_roots(exponent):
+    power = lambda x, y: x**y
+    assert Op.POW in operations(traced(power, X, Y))
+    assert Op.POW not in operations(traced(lambda x: x**exponent, X))
+    assert Op.POW not in operations(traced(jax.grad(lambda x: x ** (exponent + 1)), X))
+
+
+@pytest.mark.parametrize("exponent", [4.5, 5.0, 1 / 3, np.inf, np.nan])
+def test_other_powers_are_general(exponent):
+    assert operations(traced(lambda x: x**exponent, X)) == [Op.POW]
 
 
 def test_inner_blocks_use_what_is_outside_but_not_the_reverse():

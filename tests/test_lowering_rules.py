@@ -61,6 +61,14 @@ _UNARY = {
     "to_int32": (lambda x: (10 * x).astype(jnp.int32), -9, 9, EXACT),
     "to_uint64": (lambda x: (10 * x).astype(jnp.uint64), -9, 9, EXACT),
     "to_bool": (lambda x: jnp.floor(x).astype(bool), -2, 2, EXACT),
+    **{
+        f"power {exponent}": (lambda x, exponent=exponent: x**exponent, 0.1, 9, LIBRARY)
+        for exponent in (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5)
+    },
+    **{
+        f"power -{exponent}": (lambda x, exponent=exponent: x**-exponent, 0.1, 9, LIBRARY)
+        for exponent in (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5)
+    },
 }
 _SPECIAL = [
     np.nan,
