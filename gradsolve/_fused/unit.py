@@ -30,8 +30,11 @@ from .unrolling import unrolling
 # too many of those altogether; others are read where they are used.
 _RESIDENT_ENTRIES = 16
 _RESIDENT_IN_ALL = 48
-# A function of more operations than this is called, not repeated in every stage.
+# A longer function is called, not repeated in every stage: a step would have to fetch more than the
+# instruction cache of a GPU holds. Divisions and roots are a dozen instructions each there.
 _INLINED_OPERATIONS = 400
+_LONG_OPERATIONS = frozenset({Op.DIV, Op.SQRT, Op.RSQRT})
+_LENGTH_OF_LONG = 12
 
 # From so many operations on a function is long straight-line code, for which an optimising compiler
 # takes minutes and gains little.
@@ -207,6 +210,7 @@ class _Writer:
             "const Parameters& p, Real t, const Real* y, Real* dy",
             function,
             [[Sink("dy", i) for i in range(self._dim)]],
+            in_stages=True,
         )
 
     def pull(self, function: Function, wanted: Sequence[Any], with_time: bool) -> None:
@@ -235,6 +239,7 @@ class _Writer:
                 "Real& ct_t0, Real& ct_h, Real* ct_p",
                 function,
                 [of_state, of_start, *of_times, *of_leaves],
+                in_stages=True,
             )
         else:
             self._function(
@@ -243,6 +248,7 @@ class _Writer:
                 "Real& ct_t, Real* ct_p",
                 function,
                 [of_state, *of_times, *of_leaves],
+                in_stages=True,
             )
 
     def jacobian(self, functions: Sequence[Function]) -> None:
@@ -346,6 +352,7 @@ class _Writer:
         signature: str,
         function: Function,
         sinks: Sequence[Sequence[Sink | None]],
+        in_stages: bool = False,
     ) -> None:
         body = print_body(
             function,
@@ -355,7 +362,11 @@ class _Writer:
             sinks=sinks,
         )
         self._largest = max(self._largest, function.operations)
-        kind = "GS_FN" if function.operations <= _INLINED_OPERATIONS else "GS_NOINLINE"
+        length = function.operations
+        if in_stages:
+            long = sum(value.op in _LONG_OPERATIONS for value in function.walk())
+            length += (_LENGTH_OF_LONG - 1) * long
+        kind = "GS_FN" if length <= _INLINED_OPERATIONS else "GS_NOINLINE"
         self._members.append(f"{kind} static void {name}({signature}) {{\n{body}}}\n")
 
     def _leaf_entry(self, leaf: int, entry: int) -> str:

@@ -73,8 +73,8 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
   [[maybe_unused]] int32_t segment_end = rows;
   // What the next row needs is read one row ahead, while the present one is computed: into
   // registers, or where the stages need those, into the nearest cache.
-  constexpr bool ahead_in_cache = !P::with_segments && Method::recompute_arguments();
-  constexpr bool ahead_in_registers = !P::with_segments && !Method::recompute_arguments();
+  constexpr bool ahead_in_cache = !P::with_segments && Method::fill_registers();
+  constexpr bool ahead_in_registers = !P::with_segments && !Method::fill_registers();
   Real ahead_from, ahead_to(0);
   [[maybe_unused]] Real ahead_y[dim];
   const auto read_ahead = [&](int32_t row) GS_LAMBDA {
@@ -145,8 +145,12 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
     typename Method::Linearised step;
     Method::adj_forward(p, from, to, y, outputs_here, k, step);
 
+#if GS_LANES == 1
+    Real* const lambda = ct;
+#else
     Real lambda[dim];
     for_each<dim>([&](auto c) GS_LAMBDA { lambda[c] = ct[c]; });
+#endif
     typename Method::OutputCotangents from_outputs;
     if constexpr (P::with_outputs) {
       if (outputs_here) from_outputs.clear();
@@ -172,7 +176,6 @@ GS_FN void adjoint(const AdjointArguments<P::num_leaves, P::num_wanted>& a, cons
 #if GS_LANES == 1
     Method::adj_step(p, from, to, y, k, step, outputs_here, &from_outputs, lambda, step_t0, step_t1,
                      ct_p);
-    for_each<dim>([&](auto c) GS_LAMBDA { ct[c] = lambda[c]; });
 #else
     Real of_step[P::num_cotangents > 0 ? P::num_cotangents : 1];
     for_each<P::num_cotangents>([&](auto e) GS_LAMBDA { of_step[e] = Real(0); });

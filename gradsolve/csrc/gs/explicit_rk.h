@@ -95,9 +95,10 @@ struct ExplicitRK : Stages<P> {
   // once. At the end of the forward sweep, though, it is all Y_i and all k_i. Where that is what
   // exceeds the registers of a GPU, the k_i are kept instead, and each Y_i is summed up again.
 
+  static constexpr int bytes_of_stages = all_stages * dim * static_cast<int>(sizeof(Scalar));
+  static constexpr bool fill_registers() { return 2 * bytes_of_stages > kKeepBothBelow; }
   static constexpr bool recompute_arguments() {
-    constexpr int bytes = all_stages * dim * static_cast<int>(sizeof(Scalar));
-    return 2 * bytes > kKeepBothBelow && bytes <= kKeepOneBelow;
+    return fill_registers() && bytes_of_stages <= kKeepOneBelow;
   }
 
   // Whether the end state depends on stage I, directly or through later stages.
@@ -161,13 +162,16 @@ struct ExplicitRK : Stages<P> {
   }
 
   // ct: cotangent of y1 on entry, of y on exit. ct_p accumulates; ct_t0 and ct_t1 are assigned.
-  GS_FN static void adj_step(const Parameters& p, Real t0, Real t1, const Real* y,
-                             const Real (*k)[dim], const Linearised& step, bool outputs_here,
+  // Where the k_i are not needed any more, the w_i take their place: large states are in memory.
+  GS_FN static void adj_step(const Parameters& p, Real t0, Real t1, const Real* y, Real (*k)[dim],
+                             const Linearised& step, bool outputs_here,
                              const OutputCotangents* outputs, Real* ct, Real& ct_t0, Real& ct_t1,
                              Real* ct_p) {
     const Real(*const at)[dim] = step.at;
     const Real h = t1 - t0;
-    Real w[all_stages][dim];
+    constexpr bool needs_k = P::with_times || recompute_arguments();
+    [[maybe_unused]] Real apart[needs_k ? all_stages : 1][dim];
+    Real(*const w)[dim] = needs_k ? apart : k;
     ct_t0 = ct_t1 = Real(0);
     if constexpr (P::with_times) {
       Real ct_h(0);

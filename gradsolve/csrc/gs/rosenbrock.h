@@ -212,7 +212,7 @@ struct Rosenbrock : Stages<P> {
 
   // The arguments are always summed up again; adjoint.h then reads ahead into the cache, not into
   // registers.
-  static constexpr bool recompute_arguments() { return true; }
+  static constexpr bool fill_registers() { return true; }
 
   struct Linearised {
     LinearSystem factors;
