@@ -10,7 +10,15 @@ import numpy as np
 
 from .._ensemble.program import Program
 from .._integrators import AbstractExplicitRK, AbstractRosenbrock
-from .._lowering import Function, LoweringError, Op, Sink, called_functions, print_body
+from .._lowering import (
+    Function,
+    LoweringError,
+    Op,
+    Sink,
+    called_functions,
+    has_quotients,
+    print_body,
+)
 from .._null_spaces import regularised
 from .elimination import elimination
 from .functions import (
@@ -185,6 +193,7 @@ class _Writer:
             value.op is Op.PRODUCT for function in functions for value in function.walk()
         )
         self._with_calls = any(called_functions(function) for function in functions)
+        self._with_quotients = False
         self._wanted_begin = [0]
 
         entries = sorted({entry for function in functions for entry in function.leaf_entries()})
@@ -354,20 +363,58 @@ class _Writer:
         sinks: Sequence[Sequence[Sink | None]],
         in_stages: bool = False,
     ) -> None:
+        length = function.operations
+        if in_stages:
+            long = sum(value.op in _LONG_OPERATIONS for value in function.walk())
+            length += (_LENGTH_OF_LONG - 1) * long
+        in_two_ways = has_quotients(function)
         body = print_body(
             function,
             argument=lambda name, index: name if index is None else f"{name}[{index}]",
             leaf_entry=self._leaf_entry,
             leaf_array=lambda leaf: f"p.{self._names[leaf]}_array",
             sinks=sinks,
+            quotients="quotients" if in_two_ways else None,
         )
         self._largest = max(self._largest, function.operations)
-        length = function.operations
-        if in_stages:
-            long = sum(value.op in _LONG_OPERATIONS for value in function.walk())
-            length += (_LENGTH_OF_LONG - 1) * long
-        kind = "GS_FN" if length <= _INLINED_OPERATIONS else "GS_NOINLINE"
+        inlined = length <= _INLINED_OPERATIONS
+        kind = "GS_FN" if inlined else "GS_NOINLINE"
+        if in_two_ways:
+            self._with_quotients = True
+            body = self._in_two_ways(name, signature, body, inlined)
         self._members.append(f"{kind} static void {name}({signature}) {{\n{body}}}\n")
+
+    def _in_two_ways(self, name: str, signature: str, body: str, inlined: bool) -> str:
+        """Adds the function for either way of dividing; the body of the one that chooses."""
+        parameters = signature.split(", ")
+        names = [parameter.split()[-1].lstrip("*&") for parameter in parameters]
+        arguments = ", ".join(names)
+        self._members.append(
+            "template <class Quotients>\n"
+            f"GS_FN static bool {name}_by(Quotients quotients, {signature}) {{\n{body}}}\n"
+        )
+        quick = (
+            "  if constexpr (gs::kQuickQuotients) {\n"
+            f"    if ({name}_by(gs::Quick(), {arguments})) return;\n"
+            "  }\n"
+        )
+        if not inlined:
+            self._members.append(
+                f"GS_APART static void {name}_exactly({signature}) {{\n"
+                f"  {name}_by(gs::Exact(), {arguments});\n}}\n"
+            )
+            return f"{quick}  {name}_exactly({arguments});\n"
+        arrays = [
+            array
+            for parameter, array in zip(parameters, names, strict=True)
+            if parameter.startswith("const Real*")
+        ]
+        hidden = ", ".join(f"{array}_({array})" for array in arrays)
+        arguments = ", ".join(f"{each}_" if each in arrays else each for each in names)
+        return (
+            f"{quick}  const gs::Again<{self._dim}> {hidden};\n"
+            f"  {name}_by(gs::Exact(), {arguments});\n"
+        )
 
     def _leaf_entry(self, leaf: int, entry: int) -> str:
         if leaf not in self._resident:
@@ -454,6 +501,7 @@ class _Writer:
                 '#include "gs/math.h"',
                 *(['#include "gs/product.h"'] if self._with_products else []),
                 *(['#include "gs/called.h"'] if self._with_calls else []),
+                *(['#include "gs/quotients.h"'] if self._with_quotients else []),
                 *(['#include "gs/power.h"'] if job == "record" else []),
                 f'#include "gs/{job}.h"',
                 *(['#include "gs/rosenbrock.h"'] if rosenbrock else []),

@@ -15,5 +15,6 @@ from ._ir import Leaf as Leaf
 from ._ir import Op as Op
 from ._ir import Value as Value
 from ._lower import lower as lower
+from ._print import has_quotients as has_quotients
 from ._print import print_body as print_body
 from ._stores import Sink as Sink

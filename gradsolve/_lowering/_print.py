@@ -77,6 +77,7 @@ def print_body(
     leaf_array: Callable[[int], str],
     sinks: Sequence[Sequence[Sink | None]],
     mask: str | None = None,
+    quotients: str | None = None,
 ) -> str:
     """The statements that compute a function, indented by two spaces.
 
@@ -89,6 +90,9 @@ def print_body(
     - `sinks`: for each output, one sink per entry in C order; without a sink (`None`) the entry is
         not computed. The sinks are assigned after everything is computed, in order.
     - `mask`: the text of a flag: loops need not finish in lanes where it is not set.
+    - `quotients`: the text of one of the objects of `csrc/gs/quotients.h`, which then computes
+        quotients and square roots of doubles. The statements are those of a function that returns
+        false, before anything is assigned, if that object has failed, and true otherwise.
     """
     wanted: list[tuple[Value, Sink]] = []
     for output, targets in zip(function.outputs, sinks, strict=True):
@@ -99,13 +103,17 @@ def print_body(
     function = remove_dead_code(Function(function.inputs, (entries,), function.block))
     called = called_functions(function)
     function = keep_few_alive(function, called)
-    printer = _Printer(argument, leaf_entry, leaf_array, mask)
+    printer = _Printer(argument, leaf_entry, leaf_array, mask, quotients)
     stores = stores_of(list(zip(function.outputs[0], (sink for _, sink in wanted), strict=True)))
     printer.skipped = only_added(function, stores)
     printer.called = called
     printer.block(function.block)
+    if quotients is not None:
+        printer.leave_if_failed()
     for store in stores:
         printer.store(*store)
+    if quotients is not None:
+        printer.succeed()
     return "".join(f"{line}\n" for line in (*printer.tables, *printer.lines))
 
 
@@ -116,6 +124,7 @@ class _Printer:
         leaf_entry: Callable[[int, int], str],
         leaf_array: Callable[[int], str],
         mask: str | None,
+        quotients: str | None,
     ) -> None:
         self.lines: list[str] = []
         self.tables: list[str] = []
@@ -125,6 +134,7 @@ class _Printer:
         self._leaf_entry = leaf_entry
         self._leaf_array = leaf_array
         self._mask = mask
+        self._quotients = quotients
         self._names: dict[Value, str] = {}
         self._tables: dict[Table, str] = {}
         self._operands: dict[Value, tuple[str, str]] = {}
@@ -155,6 +165,14 @@ class _Printer:
             else:
                 text = self._expression(value)
                 self._line(f"const {_TYPES[value.dtype]} {self._name(value)} = {text};")
+
+    def leave_if_failed(self) -> None:
+        """Prints the end of a function whose quotients may be wrong."""
+        self._line(f"if ({self._quotients}.failed) return false;")
+
+    def succeed(self) -> None:
+        """Prints the end of a function whose quotients are right."""
+        self._line("return true;")
 
     def store(self, value: Value | Sum, sink: Sink) -> None:
         """Prints the assignment of an entry of an output, or of all that a product is added to."""
@@ -316,6 +334,8 @@ class _Printer:
     def _expression(self, value: Value) -> str:
         args = [self._use(arg) for arg in value.args]
         op, kind = value.op, value.args[0].dtype.kind
+        if self._quotients is not None and _is_quotient(value):
+            return f"{self._quotients}.{_function(op)}({', '.join(args)})"
         if op in _INFIX and not (op is Op.DIV and kind != "f"):
             return f"{args[0]} {_INFIX[op]} {args[1]}"
         text = self._special(value, args)
@@ -354,6 +374,15 @@ class _Printer:
             case Op.LOAD:
                 return f"gs::load({self._leaf_array(value.data)}, {args[0]})"
         return None
+
+
+def has_quotients(function: Function) -> bool:
+    """Whether quotients or square roots of doubles are computed."""
+    return any(_is_quotient(value) for value in function.walk())
+
+
+def _is_quotient(value: Value) -> bool:
+    return value.op in (Op.DIV, Op.SQRT) and value.dtype == np.float64
 
 
 def _function(op: Op) -> str:

@@ -8,7 +8,7 @@
 
 #pragma once
 
-#include "gs/lanes.h"
+#include "gs/quotients.h"
 
 namespace gs {
 
@@ -99,7 +99,7 @@ GS_FN Real power(Real x, Real exponent) {
   const Real m = bit_cast<Real>(bits - ((exponent_bits - bias) << Bits(kMantissaBits)));
   const Real k = bit_cast<Real>(exponent_bits | Bits(kIntegerBits)) -
                  Real(kInteger + static_cast<Scalar>(kOne >> kMantissaBits));
-  const Real s = (m - Real(1)) / (m + Real(1));
+  const Real s = divide_ordinary(m - Real(1), m + Real(1));
   const Real log2x = fma(polynomial<kLog, kLogTerms>(s * s), s, k);
 
   const Real power = exponent * log2x;
