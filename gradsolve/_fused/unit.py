@@ -367,7 +367,9 @@ class _Writer:
         if in_stages:
             long = sum(value.op in _LONG_OPERATIONS for value in function.walk())
             length += (_LENGTH_OF_LONG - 1) * long
-        in_two_ways = has_quotients(function)
+        inlined = length <= _INLINED_OPERATIONS
+        # The text doubles: not where every stage has a copy of it.
+        in_two_ways = has_quotients(function) and not (inlined and in_stages)
         body = print_body(
             function,
             argument=lambda name, index: name if index is None else f"{name}[{index}]",
@@ -377,42 +379,23 @@ class _Writer:
             quotients="quotients" if in_two_ways else None,
         )
         self._largest = max(self._largest, function.operations)
-        inlined = length <= _INLINED_OPERATIONS
         kind = "GS_FN" if inlined else "GS_NOINLINE"
         if in_two_ways:
             self._with_quotients = True
-            body = self._in_two_ways(name, signature, body, inlined)
+            body = self._in_two_ways(name, signature, body)
         self._members.append(f"{kind} static void {name}({signature}) {{\n{body}}}\n")
 
-    def _in_two_ways(self, name: str, signature: str, body: str, inlined: bool) -> str:
-        """Adds the function for either way of dividing; the body of the one that chooses."""
-        parameters = signature.split(", ")
-        names = [parameter.split()[-1].lstrip("*&") for parameter in parameters]
-        arguments = ", ".join(names)
+    def _in_two_ways(self, name: str, signature: str, body: str) -> str:
+        """Adds a function for either way of dividing; the body of the one that chooses."""
+        arguments = ", ".join(word.split()[-1].lstrip("*&") for word in signature.split(", "))
         self._members.append(
             "template <class Quotients>\n"
             f"GS_FN static bool {name}_by(Quotients quotients, {signature}) {{\n{body}}}\n"
         )
-        quick = (
+        return (
             "  if constexpr (gs::kQuickQuotients) {\n"
             f"    if ({name}_by(gs::Quick(), {arguments})) return;\n"
             "  }\n"
-        )
-        if not inlined:
-            self._members.append(
-                f"GS_APART static void {name}_exactly({signature}) {{\n"
-                f"  {name}_by(gs::Exact(), {arguments});\n}}\n"
-            )
-            return f"{quick}  {name}_exactly({arguments});\n"
-        arrays = [
-            array
-            for parameter, array in zip(parameters, names, strict=True)
-            if parameter.startswith("const Real*")
-        ]
-        hidden = ", ".join(f"{array}_({array})" for array in arrays)
-        arguments = ", ".join(f"{each}_" if each in arrays else each for each in names)
-        return (
-            f"{quick}  const gs::Again<{self._dim}> {hidden};\n"
             f"  {name}_by(gs::Exact(), {arguments});\n"
         )
 

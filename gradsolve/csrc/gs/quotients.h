@@ -21,13 +21,6 @@ struct Exact {
 
 constexpr bool kQuickQuotients = GS_CUDA;
 
-// Before the exact way of a long function, which is not to lie between what is needed in each step.
-#if GS_CUDA
-#define GS_APART GS_NOINLINE
-#else
-#define GS_APART GS_FN
-#endif
-
 #if GS_CUDA
 
 namespace detail {
@@ -98,27 +91,5 @@ using Quick = Exact;  // named, but not used
 #endif
 
 GS_FN F32 divide_ordinary(F32 a, F32 b) { return a / b; }
-
-// The arguments of a function that is computed again. A GPU's compiler does not know them for the
-// same, and so does not keep for the second time, which hardly ever comes, what it has computed in
-// the first.
-template <int N>
-class Again {
-#if GS_CUDA
-  Real values[N];
-
- public:
-  GS_FN explicit Again(const Real* from) {
-    for_each<N>([&](auto i) GS_LAMBDA { values[i] = hidden(from[i]); });
-  }
-  GS_FN operator const Real*() const { return values; }
-#else
-  const Real* values;
-
- public:
-  GS_FN explicit Again(const Real* from) : values(from) {}
-  GS_FN operator const Real*() const { return values; }
-#endif
-};
 
 }  // namespace gs
