@@ -69,6 +69,24 @@ def test_quotients_and_roots_are_rounded_correctly(fused, numbers):
     np.testing.assert_array_equal(roots, np.sqrt(np.abs(b)))
 
 
+def test_only_what_is_in_a_kernel_once_comes_in_two_ways():
+    class Short(gs.ODESystem):
+        a: Float[Array, ""]
+
+        def vector_field(self, t, y):
+            return self.a / y
+
+    long = gs.kernel_source(Quotients(*jnp.ones((2, SIZE))), jnp.ones(2 * SIZE), job="adjoint")
+    short = gs.kernel_source(Short(jnp.array(1.0)), jnp.array(1.0))
+    for function in ("field", "pull"):
+        assert f"if ({function}_by(gs::Quick(), p, t, y, " in long
+        assert f"    {function}_by(gs::Exact(), p, t, y, " in long
+    assert "field_by" not in short  # each of seven stages has a copy of it
+    assert "judge_by(gs::Quick(), " in short
+    single = gs.kernel_source(Short(jnp.array(1.0, "float32")), jnp.array(1.0, "float32"))
+    assert "gs::Quick" not in single
+
+
 @pytest.mark.parametrize("place", [0, 5])
 def test_a_quotient_that_is_not_finite_fails_alone(fused, place):
     rng = np.random.default_rng(1)
