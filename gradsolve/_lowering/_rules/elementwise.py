@@ -147,8 +147,8 @@ def _pow(context: AbstractContext, x: Operand, y: Operand) -> Operand:
     return elementwise(context, power, x, y)
 
 
-# By products up to here no more is lost by rounding than in the general power: 1.5 units of the
-# last place in x^4.
+# By products up to here little is lost by rounding: at most 1.5 units of the last place in x^4 and
+# 2.5 in x^-3.5, where the general power promises 2.
 _LARGEST_SHORT_POWER = 4
 
 
