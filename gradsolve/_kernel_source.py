@@ -13,9 +13,10 @@ from ._core import Request, trace_program
 from ._custom_types import ArrayLike, Float, PyTree, validates_input
 from ._ensemble.program import Program
 from ._fused.cuda import cuda_source
+from ._fused.generate import AdjointChoices, adjoint_unit, record_unit, replay_unit
 from ._fused.host import host_source
 from ._fused.refusal import refusal
-from ._fused.unit import AdjointChoices, Unit, adjoint_unit, record_unit, replay_unit
+from ._fused.unit import Unit
 from ._in_axes import InAxes
 from ._integrators import AbstractIntegrator
 from ._solve import _DEFAULT_ADJOINT, _DEFAULT_CONTROLLER, default_integrator, prepare

@@ -15,8 +15,9 @@ from .._xla.checkpoints import checkpoint_count, checkpoint_spacing
 from .._xla.record import Recording, RecordInputs
 from .._xla.replay import Replayed, ReplayInputs
 from .arguments import ArgumentList
+from .generate import AdjointChoices, adjoint_unit, record_unit, replay_unit
 from .launch import AbstractKernel, launch
-from .unit import AdjointChoices, Unit, adjoint_unit, record_unit, replay_unit
+from .unit import Unit
 
 Compile = Callable[[Unit], AbstractKernel]
 
