@@ -9,7 +9,7 @@ import ctypes
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ import numpy as np
 import pytest
 
 import gradsolve
-from gradsolve._lowering import Function, Leaf, Sink, lower, print_body
+from gradsolve._lowering import Block, Function, Leaf, Op, Sink, Value, lower, print_body
+from gradsolve._lowering._ir import inner_blocks
 
 HEADERS = Path(gradsolve.__file__).parent / "csrc"
 LANES = 8
@@ -41,6 +42,7 @@ _SUPPORT = """
 #include "gs/called.h"
 #include "gs/math.h"
 #include "gs/product.h"
+#include "gs/quotients.h"
 
 using namespace gs;
 
@@ -112,7 +114,7 @@ class Case:
         return out
 
 
-def body(function: Function) -> str:
+def body(function: Function, join_quotients: bool = False) -> str:
     """The text of a function with outputs `o0`, `o1`, ..."""
     return print_body(
         function,
@@ -123,10 +125,24 @@ def body(function: Function) -> str:
             [Sink(f"o{k}", i) for i in range(output.size)]
             for k, output in enumerate(function.outputs)
         ],
+        join_quotients=join_quotients,
     )
 
 
-def _source(number: int, case: Case, function: Function) -> str:
+def definitions_precede_uses(block: Block, known: Set[Value] = frozenset()) -> bool:
+    """Whether all that a block reads is there before it, inner blocks included."""
+    defined = set(known)
+    free = (Op.CONSTANT, Op.ARGUMENT, Op.ENTRY, Op.CARRY)
+    for value in block.values:
+        if any(arg.op not in free and arg not in defined for arg in value.args):
+            return False
+        if not all(definitions_precede_uses(inner, defined) for inner in inner_blocks(value)):
+            return False
+        defined.add(value)
+    return all(out.op in free or out in defined for out in block.outputs)
+
+
+def _source(number: int, case: Case, function: Function, join_quotients: bool) -> str:
     lines = [
         f"// {case.name}",
         f'extern "C" void case_{number}(void* const* in, void* const* out, int64_t n) {{',
@@ -147,7 +163,7 @@ def _source(number: int, case: Case, function: Function) -> str:
         if output.size:
             lane_type, _ = _TYPES[output.flat[0].dtype.name]
             lines.append(f"  {lane_type} o{k}[{output.size}];")
-    lines.append(body(function))
+    lines.append(body(function, join_quotients))
     for k, output in enumerate(function.outputs):
         if output.size:
             _, type_ = _TYPES[output.flat[0].dtype.name]
@@ -196,15 +212,22 @@ class Compiled:
     - `cases`: what to compile.
     - `directory`: where the source and the library are written.
     - `lanes`: 1 for scalar code, more for packs.
+    - `real_bits`: the precision of the state.
+    - `join_quotients`: as in `print_body`.
     """
 
     def __init__(
-        self, cases: Sequence[Case], directory: Path, lanes: int, real_bits: int = 64
+        self,
+        cases: Sequence[Case],
+        directory: Path,
+        lanes: int,
+        real_bits: int = 64,
+        join_quotients: bool = False,
     ) -> None:
         self.cases = list(cases)
         self.functions = [case.lowered() for case in cases]
         text = _SUPPORT + "\n".join(
-            _source(i, case, function)
+            _source(i, case, function, join_quotients)
             for i, (case, function) in enumerate(zip(self.cases, self.functions, strict=True))
         )
         self._library = compiled_library(text, directory, lanes, real_bits)

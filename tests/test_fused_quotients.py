@@ -1,4 +1,4 @@
-"""Quotients and roots in long fields, which a GPU computes without branches: the same bits."""
+"""Quotients and roots, which a GPU computes with fewer branches than there are: the same bits."""
 
 import jax
 import jax.numpy as jnp
@@ -10,28 +10,40 @@ import gradsolve as gs
 
 from .helpers import SAME_MESH, relative, same_bits
 
-SIZE = 24
+SIZE = 24  # so long that the field is called, and comes in two ways
+FEW = 5  # four that are computed together, and one
 
 
 class Quotients(gs.ODESystem):
     """One step of length one from zero is the field itself."""
 
-    a: Float[Array, " 24"]
-    b: Float[Array, " 24"]
+    a: Float[Array, " size"]
+    b: Float[Array, " size"]
 
     def vector_field(self, t, y):
         return jnp.concatenate([self.a / self.b, jnp.sqrt(jnp.abs(self.b))])
 
 
+class InTheState(gs.ODESystem):
+    """The same of numbers that change, so that they are not computed once before the steps."""
+
+    a: Float[Array, " size"]
+    b: Float[Array, " size"]
+
+    def vector_field(self, t, y):
+        a, b = self.a + y[: len(self.a)], self.b + y[len(self.a) :]
+        return jnp.concatenate([a / b, jnp.sqrt(jnp.abs(b))])
+
+
 def one_step(system, lanes, backend):
     return gs.solve(
         system,
-        jnp.zeros((lanes, 2 * SIZE)),
+        jnp.zeros((lanes, 2 * system.a.shape[-1])),
         t0=0.0,
         t1=1.0,
         integrator=gs.Euler(),
         controller=gs.ConstantStep(1.0),
-        in_axes=gs.InAxes(system=Quotients(0, 0), y0=0),
+        in_axes=gs.InAxes(system=type(system)(0, 0), y0=0),
         backend=backend,
     )
 
@@ -55,21 +67,22 @@ def extreme(rng, shape):
     return np.where(inside, a, 1.0), np.where(inside, b, 1.0)
 
 
+@pytest.mark.parametrize(("system", "size"), [(Quotients, SIZE), (InTheState, FEW)])
 @pytest.mark.parametrize("numbers", ["ordinary", "extreme", "some extreme"])
-def test_quotients_and_roots_are_rounded_correctly(fused, numbers):
+def test_quotients_and_roots_are_rounded_correctly(fused, system, size, numbers):
     rng = np.random.default_rng(0)
     lanes = 1 << (18 if isinstance(fused, gs.CUDA) else 11)
-    a, b = ordinary(rng, (lanes, SIZE)), ordinary(rng, (lanes, SIZE))
+    a, b = ordinary(rng, (lanes, size)), ordinary(rng, (lanes, size))
     if numbers != "ordinary":
         which = slice(None, None, 1 if numbers == "extreme" else 7)
         a[which], b[which] = extreme(rng, a[which].shape)
-    trajectory = one_step(Quotients(jnp.asarray(a), jnp.asarray(b)), lanes, fused)
+    trajectory = one_step(system(jnp.asarray(a), jnp.asarray(b)), lanes, fused)
     quotients, roots = np.split(np.asarray(trajectory.ys), 2, axis=1)
     np.testing.assert_array_equal(quotients, a / b)
     np.testing.assert_array_equal(roots, np.sqrt(np.abs(b)))
 
 
-def test_only_what_is_in_a_kernel_once_comes_in_two_ways():
+def test_what_is_in_a_kernel_once_comes_in_two_ways_and_else_quotients_are_joined():
     class Short(gs.ODESystem):
         a: Float[Array, ""]
 
@@ -82,27 +95,45 @@ def test_only_what_is_in_a_kernel_once_comes_in_two_ways():
         assert f"if ({function}_by(gs::Quick(), p, t, y, " in long
         assert f"    {function}_by(gs::Exact(), p, t, y, " in long
     assert "field_by" not in short  # each of seven stages has a copy of it
+    for job in ("record", "replay", "adjoint"):
+        few = gs.kernel_source(InTheState(*jnp.ones((2, FEW))), jnp.ones(2 * FEW), job=job)
+        assert "gs::Quotients<4> " in few
+        assert "gs::Roots<4> " in few
     assert "judge_by(gs::Quick(), " in short
     single = gs.kernel_source(Short(jnp.array(1.0, "float32")), jnp.array(1.0, "float32"))
     assert "gs::Quick" not in single
 
 
-@pytest.mark.parametrize("place", [0, 5])
-def test_a_quotient_that_is_not_finite_fails_alone(fused, place):
+def test_an_adjoint_with_powers_keeps_its_registers_for_them():
+    class Hill(gs.ODESystem):
+        exponent: Float[Array, ""]
+
+        def vector_field(self, t, y):
+            return 1 / (1 + y**self.exponent) - y
+
+    joined = {
+        job: "gs::Quotients<3> " in gs.kernel_source(Hill(jnp.array(2.5)), jnp.ones(3), job=job)
+        for job in ("record", "replay", "adjoint")
+    }
+    assert joined == {"record": True, "replay": True, "adjoint": False}
+
+
+@pytest.mark.parametrize(("kind", "size", "place"), [(Quotients, SIZE, 5), (InTheState, FEW, 0)])
+def test_a_quotient_that_is_not_finite_fails_alone(fused, kind, size, place):
     rng = np.random.default_rng(1)
-    a, b = ordinary(rng, (40, SIZE)), ordinary(rng, (40, SIZE))
+    a, b = rng.uniform(0.5, 2.0, (2, 40, size))
     b[place, 3] = 0.0
-    system = Quotients(jnp.asarray(a), jnp.asarray(b))
+    system = kind(jnp.asarray(a), jnp.asarray(b))
     with pytest.raises(gs.SolveError):
         one_step(system, 40, fused)
-    options = {"in_axes": gs.InAxes(system=Quotients(0, 0), y0=0), "t0": 0.0, "t1": 1.0}
+    options = {"in_axes": gs.InAxes(system=kind(0, 0), y0=0), "t0": 0.0, "t1": 1.0}
     trajectory = gs.solve(
-        system, jnp.zeros((40, 2 * SIZE)), backend=fused, throw=False, dt0=0.1, **options
+        system, jnp.zeros((40, 2 * size)), backend=fused, throw=False, dt0=0.1, **options
     )
     failed = np.arange(40) == place
     np.testing.assert_array_equal(np.asarray(jnp.isnan(trajectory.ys).any(axis=1)), failed)
     others = jax.tree.map(lambda leaf: leaf[~failed], system)
-    alone = gs.solve(others, jnp.zeros((39, 2 * SIZE)), backend=fused, dt0=0.1, **options)
+    alone = gs.solve(others, jnp.zeros((39, 2 * size)), backend=fused, dt0=0.1, **options)
     assert same_bits(alone.ys, trajectory.ys[~failed])
 
 

@@ -10,10 +10,9 @@ import pytest
 from jax import lax
 
 from gradsolve._lowering import Op, _order
-from gradsolve._lowering._ir import inner_blocks
 from gradsolve._lowering._order import keep_few_alive
 
-from .lowering_harness import Case, Compiled, body
+from .lowering_harness import Case, Compiled, body, definitions_precede_uses
 
 
 def pulls(y):
@@ -37,18 +36,6 @@ def alive_by_text(function):
         alive = {name for name in (*alive, *line) if last[name] > place}
         most = max(most, len(alive))
     return most
-
-
-def definitions_precede_uses(block, known=frozenset()):
-    defined = set(known)
-    free = (Op.CONSTANT, Op.ARGUMENT, Op.ENTRY, Op.CARRY)
-    for value in block.values:
-        if any(arg.op not in free and arg not in defined for arg in value.args):
-            return False
-        if not all(definitions_precede_uses(inner, defined) for inner in inner_blocks(value)):
-            return False
-        defined.add(value)
-    return all(out.op in free or out in defined for out in block.outputs)
 
 
 @pytest.fixture

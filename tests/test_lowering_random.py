@@ -144,10 +144,12 @@ def _case(tree, number):
 def test_random_fields(tmp_path_factory, trees):
     cases = [_case(tree, i) for i, tree in enumerate(trees)]
     wanted = expected(cases)
-    # The packs in an order that keeps few values alive, as if all of these were too large.
+    # The packs in an order that keeps few values alive, as if all of these were too large; the
+    # scalar code with quotients that are computed together.
     for lanes, registers in ((1, _order.BYTES_IN_REGISTERS), (4, 0)):
         with mock.patch.object(_order, "BYTES_IN_REGISTERS", registers):
-            compiled = Compiled(cases, tmp_path_factory.mktemp("random"), lanes)
+            directory = tmp_path_factory.mktemp("random")
+            compiled = Compiled(cases, directory, lanes, join_quotients=lanes == 1)
         for number, case in enumerate(cases):
             for one, want in zip(compiled.run(number), wanted[number], strict=True):
                 # Up to a dozen nodes, each with a dozen roundings of numbers of order one, and each

@@ -8,7 +8,16 @@ import numpy as np
 
 from .._ensemble.program import Program
 from .._integrators import AbstractExplicitRK, AbstractRosenbrock
-from .._lowering import Function, Op, Sink, called_functions, has_quotients, print_body
+from .._lowering import (
+    Function,
+    Op,
+    Sink,
+    called_functions,
+    has_elementary_functions,
+    has_quotients,
+    has_several_quotients,
+    print_body,
+)
 from .._null_spaces import regularised
 from .elimination import elimination
 from .functions import StepControl, nonzero_entries
@@ -60,7 +69,9 @@ class Writer:
             value.op is Op.PRODUCT for function in functions for value in function.walk()
         )
         self._with_calls = any(called_functions(function) for function in functions)
+        self._with_elementary_functions = any(map(has_elementary_functions, functions))
         self._with_quotients = False
+        self._side_by_side = False
         self._wanted_begin = [0]
 
     # ---- Members of the problem ------------------------------------------------------------------
@@ -222,8 +233,11 @@ class Writer:
             length += (_LENGTH_OF_LONG - 1) * long
         inlined = length <= _INLINED_OPERATIONS
         # The text doubles: not where every stage has a copy of it.
-        quotients = has_quotients(function)
-        in_two_ways = quotients and not (inlined and in_stages)
+        in_two_ways = has_quotients(function) and not (inlined and in_stages)
+        # Where an adjoint takes powers and the like, those take its time and all its registers: of
+        # a system of six components, three numbers would be spilled for nothing.
+        crowded = self._job == "adjoint" and self._with_elementary_functions
+        joined = has_several_quotients(function) and not in_two_ways and not crowded
         body = print_body(
             function,
             argument=lambda name, index: name if index is None else f"{name}[{index}]",
@@ -231,9 +245,11 @@ class Writer:
             leaf_array=self._leaves.array,
             sinks=sinks,
             quotients="quotients" if in_two_ways else None,
+            join_quotients=joined,
         )
         self._largest = max(self._largest, function.operations)
-        self._with_quotients |= in_two_ways
+        self._with_quotients |= in_two_ways or joined
+        self._side_by_side |= joined
         kind = "GS_FN" if inlined else "GS_NOINLINE"
         if in_two_ways:
             body = self._in_two_ways(name, signature, body)
@@ -305,7 +321,7 @@ class Writer:
                 "",
             ]
         )
-        side_by_side = self._with_calls and self._dtype == np.float64
+        side_by_side = self._side_by_side or (self._with_calls and self._dtype == np.float64)
         return Unit(
             self._job, text, num_leaves, self._num_wanted, entries, side_by_side, rosenbrock
         )

@@ -43,6 +43,11 @@ _MOST_INLINED = 8
 _JOINED = 4
 
 
+def has_elementary_functions(function: Function) -> bool:
+    """Whether a lowered function computes any of them."""
+    return any(value.op in CALLABLE for value in function.walk())
+
+
 def called_functions(function: Function) -> frozenset[Op]:
     """The mathematical functions that a lowered function has too often to inline them."""
     counts = Counter(value.op for value in function.walk() if value.op in CALLABLE)

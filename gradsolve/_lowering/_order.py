@@ -15,7 +15,8 @@ from ._ir import Block, Function, Op, Value, inner_blocks
 # the order that a reader knows, and leaves neighbours that do not wait for each other.
 BYTES_IN_REGISTERS = 255 * 4
 
-_Unit = list[Value]
+Unit = list[Value]
+"""Operations that stay together."""
 
 
 def keep_few_alive(function: Function, called: frozenset[Op] = frozenset()) -> Function:
@@ -25,20 +26,20 @@ def keep_few_alive(function: Function, called: frozenset[Op] = frozenset()) -> F
     where several calls can be one.
     """
     outputs = [value for output in function.outputs for value in output.flat]
-    units = _units(function.block, called)
-    most = _most_alive(units, outputs)
+    units = units_of(function.block, called)
+    most = most_alive(units, outputs)
     if most <= BYTES_IN_REGISTERS:
         return function
     ordered = _from_outputs(units, outputs)
-    if _most_alive(ordered, outputs) >= most:
+    if most_alive(ordered, outputs) >= most:
         return function
     block = Block([value for unit in ordered for value in unit], function.block.outputs)
     return Function(function.inputs, function.outputs, block)
 
 
-def _units(block: Block, called: frozenset[Op]) -> list[_Unit]:
+def units_of(block: Block, called: frozenset[Op]) -> list[Unit]:
     """What stays together: an operation with its results, which lie behind it, or joined calls."""
-    units: list[_Unit] = []
+    units: list[Unit] = []
     position = 0
     while position < len(block.values):
         value = block.values[position]
@@ -51,20 +52,20 @@ def _units(block: Block, called: frozenset[Op]) -> list[_Unit]:
     return units
 
 
-def _used(unit: _Unit) -> Iterator[Value]:
+def used(unit: Unit) -> Iterator[Value]:
     """What the operations of a unit and of the blocks inside read."""
     for value in unit:
         yield from value.args
         for block in inner_blocks(value):
-            yield from _used(block.values)
+            yield from used(block.values)
             yield from block.outputs
 
 
-def _most_alive(units: Sequence[_Unit], outputs: Sequence[Value]) -> int:
+def most_alive(units: Sequence[Unit], outputs: Sequence[Value]) -> int:
     """The most bytes of values that are alive at once; outputs are kept to the end."""
     last_use = dict.fromkeys(outputs, len(units))
     for position in reversed(range(len(units))):
-        for value in _used(units[position]):
+        for value in used(units[position]):
             last_use.setdefault(value, position)
     alive = most = 0
     defined: set[Value] = set()
@@ -73,13 +74,13 @@ def _most_alive(units: Sequence[_Unit], outputs: Sequence[Value]) -> int:
         defined.update(new)
         alive += sum(value.dtype.itemsize for value in new)
         most = max(most, alive)
-        for value in dict.fromkeys(_used(unit)):
+        for value in dict.fromkeys(used(unit)):
             if value in defined and last_use[value] == position:
                 alive -= value.dtype.itemsize
     return most
 
 
-def _from_outputs(units: Sequence[_Unit], outputs: Sequence[Value]) -> list[_Unit]:
+def _from_outputs(units: Sequence[Unit], outputs: Sequence[Value]) -> list[Unit]:
     """Each output's operations at a stretch; of two operands first the one that needs more.
 
     The order of Sethi and Ullman, *The Generation of Optimal Code for Arithmetic Expressions*,
@@ -89,7 +90,7 @@ def _from_outputs(units: Sequence[_Unit], outputs: Sequence[Value]) -> list[_Uni
     needs = [
         [
             at
-            for at in dict.fromkeys(place.get(value, position) for value in _used(unit))
+            for at in dict.fromkeys(place.get(value, position) for value in used(unit))
             if at != position
         ]
         for position, unit in enumerate(units)

@@ -14,6 +14,7 @@ from ._calls import called_functions, joined
 from ._ir import Block, Function, Loop, Op, Product, Table, Value
 from ._order import keep_few_alive
 from ._passes import remove_dead_code
+from ._quotients import changing_quotients, is_quotient, joined_quotients, quotients_together
 from ._stores import Sink, Sum, only_added, stores_of
 
 _TYPES = {
@@ -78,6 +79,7 @@ def print_body(
     sinks: Sequence[Sequence[Sink | None]],
     mask: str | None = None,
     quotients: str | None = None,
+    join_quotients: bool = False,
 ) -> str:
     """The statements that compute a function, indented by two spaces.
 
@@ -93,6 +95,8 @@ def print_body(
     - `quotients`: the text of one of the objects of `csrc/gs/quotients.h`, which then computes
         quotients and square roots of doubles. The statements are those of a function that returns
         false, before anything is assigned, if that object has failed, and true otherwise.
+    - `join_quotients`: whether quotients that do not need each other are computed together, as
+        `csrc/gs/quotients.h` does. Not with `quotients`, which have no branches to share.
     """
     wanted: list[tuple[Value, Sink]] = []
     for output, targets in zip(function.outputs, sinks, strict=True):
@@ -103,10 +107,13 @@ def print_body(
     function = remove_dead_code(Function(function.inputs, (entries,), function.block))
     called = called_functions(function)
     function = keep_few_alive(function, called)
+    together = changing_quotients(function) if join_quotients else frozenset()
+    function = quotients_together(function, together, called)
     printer = _Printer(argument, leaf_entry, leaf_array, mask, quotients)
     stores = stores_of(list(zip(function.outputs[0], (sink for _, sink in wanted), strict=True)))
     printer.skipped = only_added(function, stores)
     printer.called = called
+    printer.together = together
     printer.block(function.block)
     if quotients is not None:
         printer.leave_if_failed()
@@ -130,6 +137,7 @@ class _Printer:
         self.tables: list[str] = []
         self.skipped: set[Value] = set()
         self.called: frozenset[Op] = frozenset()
+        self.together: frozenset[Value] = frozenset()
         self._argument = argument
         self._leaf_entry = leaf_entry
         self._leaf_array = leaf_array
@@ -149,10 +157,13 @@ class _Printer:
         for position, value in enumerate(block.values):
             if value in printed:
                 continue
-            together = joined(block.values, position, self.called)
-            if together:
-                printed.update(together)
-                self._calls(together)
+            calls = joined(block.values, position, self.called)
+            quotients = joined_quotients(block.values, position, self.together)
+            printed.update(calls, quotients)
+            if calls:
+                self._calls(calls)
+            elif quotients:
+                self._joined_quotients(quotients)
             elif value.op is Op.BRANCHES:
                 self._branches(value, self._results(block, position))
             elif value.op is Op.LOOP:
@@ -190,6 +201,14 @@ class _Printer:
         args = ", ".join(self._use(value.args[0]) for value in values)
         names = ", ".join(self._name(value) for value in values)
         self._line(f"const auto [{names}] = gs::called::{_function(values[0].op)}({args});")
+
+    def _joined_quotients(self, values: Sequence[Value]) -> None:
+        operands = zip(*(value.args for value in values), strict=True)
+        arrays = ", ".join(f"{{{', '.join(map(self._use, same))}}}" for same in operands)
+        kind = "Quotients" if values[0].op is Op.DIV else "Roots"
+        name = self._new_name()
+        self._line(f"const gs::{kind}<{len(values)}> {name}({arrays});")
+        self._names.update({value: f"{name}[{i}]" for i, value in enumerate(values)})
 
     def _product(self, value: Value) -> None:
         product: Product = value.data
@@ -334,7 +353,7 @@ class _Printer:
     def _expression(self, value: Value) -> str:
         args = [self._use(arg) for arg in value.args]
         op, kind = value.op, value.args[0].dtype.kind
-        if self._quotients is not None and _is_quotient(value):
+        if self._quotients is not None and is_quotient(value):
             return f"{self._quotients}.{_function(op)}({', '.join(args)})"
         if op in _INFIX and not (op is Op.DIV and kind != "f"):
             return f"{args[0]} {_INFIX[op]} {args[1]}"
@@ -374,15 +393,6 @@ class _Printer:
             case Op.LOAD:
                 return f"gs::load({self._leaf_array(value.data)}, {args[0]})"
         return None
-
-
-def has_quotients(function: Function) -> bool:
-    """Whether quotients or square roots of doubles are computed."""
-    return any(_is_quotient(value) for value in function.walk())
-
-
-def _is_quotient(value: Value) -> bool:
-    return value.op in (Op.DIV, Op.SQRT) and value.dtype == np.float64
 
 
 def _function(op: Op) -> str:
