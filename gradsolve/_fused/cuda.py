@@ -26,8 +26,12 @@ _BY_PYTHON = "Kernels are launched by Python, which takes longer"
 
 
 def block_size(lanes: int) -> int:
-    """Threads per block: small ensembles are spread over as many multiprocessors as possible."""
-    return 32 if lanes <= 32768 else _MAX_BLOCK
+    """Threads per block: small ensembles are spread over as many multiprocessors as possible.
+
+    The shared memory of a block (`csrc/gs/kept.h`) is that of the largest, whatever its threads: of
+    more blocks than these, a GPU could not run all at once, where registers would let it.
+    """
+    return 32 if lanes <= 16384 else 64 if lanes <= 32768 else _MAX_BLOCK
 
 
 def cuda_source(unit: Unit) -> str:
