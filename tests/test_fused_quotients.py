@@ -105,6 +105,18 @@ def test_what_is_in_a_kernel_once_comes_in_two_ways_and_else_quotients_are_joine
     assert "gs::Quick" not in single
 
 
+def test_what_cannot_be_joined_changes_nothing_else():
+    class Nested(gs.ODESystem):
+        a: Float[Array, ""]
+
+        def vector_field(self, t, y):
+            return self.a / (1 + self.a / y)
+
+    text = gs.kernel_source(Nested(jnp.array(1.0)), jnp.array(1.0), job="replay", backend=gs.CUDA())
+    assert "quotients.h" not in text
+    assert "__launch_bounds__(gs::kMaxBlock)" in text
+
+
 def test_an_adjoint_with_powers_keeps_its_registers_for_them():
     class Hill(gs.ODESystem):
         exponent: Float[Array, ""]

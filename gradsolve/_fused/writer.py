@@ -15,7 +15,7 @@ from .._lowering import (
     called_functions,
     has_elementary_functions,
     has_quotients,
-    has_several_quotients,
+    joins_quotients,
     print_body,
 )
 from .._null_spaces import regularised
@@ -237,7 +237,6 @@ class Writer:
         # Where an adjoint takes powers and the like, those take its time and all its registers: of
         # a system of six components, three numbers would be spilled for nothing.
         crowded = self._job == "adjoint" and self._with_elementary_functions
-        joined = has_several_quotients(function) and not in_two_ways and not crowded
         body = print_body(
             function,
             argument=lambda name, index: name if index is None else f"{name}[{index}]",
@@ -245,8 +244,9 @@ class Writer:
             leaf_array=self._leaves.array,
             sinks=sinks,
             quotients="quotients" if in_two_ways else None,
-            join_quotients=joined,
+            join_quotients=not in_two_ways and not crowded,
         )
+        joined = joins_quotients(body)
         self._largest = max(self._largest, function.operations)
         self._with_quotients |= in_two_ways or joined
         self._side_by_side |= joined

@@ -16,7 +16,7 @@ from ._ir import Leaf as Leaf
 from ._ir import Op as Op
 from ._ir import Value as Value
 from ._lower import lower as lower
+from ._print import joins_quotients as joins_quotients
 from ._print import print_body as print_body
 from ._quotients import has_quotients as has_quotients
-from ._quotients import has_several_quotients as has_several_quotients
 from ._stores import Sink as Sink

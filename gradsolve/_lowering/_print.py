@@ -69,6 +69,9 @@ _FUNCTIONS = {
     Op.LE_TOTAL: "total_less_equal",
 }
 
+# The classes of `csrc/gs/quotients.h`.
+_JOINED = {Op.DIV: "Quotients", Op.SQRT: "Roots"}
+
 
 def print_body(
     function: Function,
@@ -122,6 +125,11 @@ def print_body(
     if quotients is not None:
         printer.succeed()
     return "".join(f"{line}\n" for line in (*printer.tables, *printer.lines))
+
+
+def joins_quotients(body: str) -> bool:
+    """Whether a printed function computes quotients or roots together."""
+    return any(f"gs::{kind}<" in body for kind in _JOINED.values())
 
 
 class _Printer:
@@ -205,9 +213,8 @@ class _Printer:
     def _joined_quotients(self, values: Sequence[Value]) -> None:
         operands = zip(*(value.args for value in values), strict=True)
         arrays = ", ".join(f"{{{', '.join(map(self._use, same))}}}" for same in operands)
-        kind = "Quotients" if values[0].op is Op.DIV else "Roots"
         name = self._new_name()
-        self._line(f"const gs::{kind}<{len(values)}> {name}({arrays});")
+        self._line(f"const gs::{_JOINED[values[0].op]}<{len(values)}> {name}({arrays});")
         self._names.update({value: f"{name}[{i}]" for i, value in enumerate(values)})
 
     def _product(self, value: Value) -> None:

@@ -42,11 +42,6 @@ def changing_quotients(function: Function) -> frozenset[Value]:
     return frozenset(filter(is_quotient, changing))
 
 
-def has_several_quotients(function: Function) -> bool:
-    """Whether there are quotients that may be computed together."""
-    return len(changing_quotients(function)) > 1
-
-
 def quotients_together(
     function: Function, quotients: AbstractSet[Value], called: frozenset[Op] = frozenset()
 ) -> Function:
@@ -55,6 +50,8 @@ def quotients_together(
     Otherwise the operations stay in order, as far as they can. Results do not depend on it, to the
     last bit. `called` as in `keep_few_alive`.
     """
+    if len(quotients) < 2:
+        return function
     units = units_of(function.block, called)
     order = _Order(units, quotients)
     for place in range(len(units)):

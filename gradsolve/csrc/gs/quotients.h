@@ -2,11 +2,11 @@
 //
 // On a GPU a division of doubles is a dozen instructions, each of which waits for the one before,
 // and a branch, for operands and results near the ends of the range. The branch keeps the compiler
-// from doing anything else while it waits. `Quick` takes the steps of the compiler without a branch
-// and notes where they may be wrong, which is asked once: at the end of a function that is written
-// for either way of dividing, and is then computed again, by `Exact`; or after several quotients,
-// which are then divided again. So the results are the same bits. A CPU divides in one instruction,
-// and needs no second way.
+// from doing anything else while it waits. The steps of the compiler can be taken without it, and
+// where they may be wrong be noted. Whether they were is asked once: at the end of a function that
+// is written for either way of dividing, `Quick` or `Exact`, which is then computed again; or after
+// several quotients (`Quotients`, `Roots`), which are then divided again. So the results are the
+// same bits. A CPU divides in one instruction, and needs no second way.
 
 #pragma once
 
@@ -138,7 +138,7 @@ class Quotients {
   GS_FN bool or_zeros(const double (&a)[N], const double (&b)[N]) {
     bool all = true;
     static_for<N>([&](auto i) GS_LAMBDA {
-      const double product = a[i] * b[i];  // has the sign of the quotient, and is nan if that is
+      const double product = a[i] * b[i];  // nan if b is infinite or nan; of the quotient's sign
       const bool zero = a[i] == 0.0 && b[i] != 0.0 && product == 0.0;
       all = all & (zero | detail::ordinary(a[i], b[i], values_[i]));
       if (zero) values_[i] = product;
