@@ -112,6 +112,24 @@ class Lorenz96(gs.ODESystem):
         return (jnp.roll(y, -1) - jnp.roll(y, 2)) * jnp.roll(y, 1) - y + self.forcing
 
 
+class Interpolated(gs.ODESystem):
+    """A chain of integers and flags, the binary search, in a pullback that comes in two ways."""
+
+    rate: Array
+    force: Array
+
+    def vector_field(self, t, y):
+        return self.force[0] - self.rate * jnp.interp(t + y, jnp.arange(81.0) ** 1.5, self.force)
+
+
+def test_the_gradient_by_a_table_compiles_in_time():
+    """The compiler took minutes to see that none of those integers is a constant."""
+    system = Interpolated(jnp.array(0.5), jnp.linspace(1.0, 2.0, 81))
+    source = gs.kernel_source(system, jnp.array(1.0), job="adjoint", backend=gs.CUDA())
+    assert "pull_by(gs::Quick(), " in source
+    assert cubin_resources(build_cubin(source, "sm_90"))
+
+
 def test_an_assembler_that_gives_up_is_asked_for_less():
     """Of 40 states the replay is left with a few registers otherwise; 255 is all that there are."""
     source = gs.kernel_source(

@@ -183,7 +183,7 @@ class _Printer:
                     self._names[value] = f"{self._names[value.args[0]]}[{value.data}]"
             else:
                 text = self._expression(value)
-                self._line(f"const {_TYPES[value.dtype]} {self._name(value)} = {text};")
+                self._line(f"{self._type(value.dtype)} {self._name(value)} = {text};")
 
     def leave_if_failed(self) -> None:
         """Prints the end of a function whose quotients may be wrong."""
@@ -269,7 +269,7 @@ class _Printer:
             chosen = self._use(flag)
             if outer is not None:
                 narrowed = self._new_name()
-                self._line(f"const Mask {narrowed} = {chosen} & {outer};")
+                self._line(f"{self._type(np.dtype(np.bool_))} {narrowed} = {chosen} & {outer};")
                 chosen = narrowed
             self._line(f"if (gs::any({chosen})) {{")
             self._mask = chosen
@@ -301,7 +301,7 @@ class _Printer:
         for carry, output in zip(loop.carries, loop.body.outputs, strict=True):
             if output in loop.carries and output is not carry:
                 copy = self._new_name()
-                self._line(f"const {_TYPES[output.dtype]} {copy} = {self._use(output)};")
+                self._line(f"{self._type(output.dtype)} {copy} = {self._use(output)};")
                 outputs.append(copy)
             else:
                 outputs.append(self._use(output))
@@ -317,6 +317,16 @@ class _Printer:
         for target, value in zip(targets, values, strict=True):
             name = self._names[target]
             self._line(f"{name} = gs::select({flag}, {self._use(value)}, {name});")
+
+    def _type(self, dtype: np.dtype) -> str:
+        """The type of a value that does not change.
+
+        In a template, NVRTC asks of every integer and flag that is declared `const` whether it is
+        known, then of those that it is computed from, each time anew: a binary search in a table of
+        81 numbers takes minutes. A function with `quotients` is a template.
+        """
+        asked = self._quotients is not None and dtype.kind != "f"
+        return _TYPES[dtype] if asked else f"const {_TYPES[dtype]}"
 
     def _line(self, text: str) -> None:
         self.lines.append(self._indent + text)
