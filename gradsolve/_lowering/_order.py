@@ -33,7 +33,12 @@ def keep_few_alive(function: Function, called: frozenset[Op] = frozenset()) -> F
     ordered = _from_outputs(units, outputs)
     if most_alive(ordered, outputs) >= most:
         return function
-    block = Block([value for unit in ordered for value in unit], function.block.outputs)
+    return in_order(function, ordered)
+
+
+def in_order(function: Function, units: Sequence[Unit]) -> Function:
+    """The function with its operations in another order."""
+    block = Block([value for unit in units for value in unit], function.block.outputs)
     return Function(function.inputs, function.outputs, block)
 
 
@@ -61,6 +66,20 @@ def used(unit: Unit) -> Iterator[Value]:
             yield from block.outputs
 
 
+def places_and_needs(units: Sequence[Unit]) -> tuple[dict[Value, int], list[list[int]]]:
+    """The place of each value's unit, and for each unit the places of those that it reads."""
+    place = {value: position for position, unit in enumerate(units) for value in unit}
+    needs = [
+        [
+            at
+            for at in dict.fromkeys(place.get(value, position) for value in used(unit))
+            if at != position
+        ]
+        for position, unit in enumerate(units)
+    ]
+    return place, needs
+
+
 def most_alive(units: Sequence[Unit], outputs: Sequence[Value]) -> int:
     """The most bytes of values that are alive at once; outputs are kept to the end."""
     last_use = dict.fromkeys(outputs, len(units))
@@ -86,15 +105,7 @@ def _from_outputs(units: Sequence[Unit], outputs: Sequence[Value]) -> list[Unit]
     The order of Sethi and Ullman, *The Generation of Optimal Code for Arithmetic Expressions*,
     Journal of the ACM 17 (1970), which is optimal where every value is used once.
     """
-    place = {value: position for position, unit in enumerate(units) for value in unit}
-    needs = [
-        [
-            at
-            for at in dict.fromkeys(place.get(value, position) for value in used(unit))
-            if at != position
-        ]
-        for position, unit in enumerate(units)
-    ]
+    place, needs = places_and_needs(units)
     size = [1] * len(units)
     for position, before in enumerate(needs):
         before.sort(key=lambda at: -size[at])

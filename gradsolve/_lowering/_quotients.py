@@ -10,8 +10,8 @@ from collections.abc import Set as AbstractSet
 
 import numpy as np
 
-from ._ir import Block, Function, Op, Value
-from ._order import BYTES_IN_REGISTERS, Unit, most_alive, units_of, used
+from ._ir import Function, Op, Value
+from ._order import BYTES_IN_REGISTERS, Unit, in_order, most_alive, places_and_needs, units_of
 
 # The steps of a quotient wait for each other for as long as a GPU takes to begin one of each of
 # four.
@@ -62,8 +62,7 @@ def quotients_together(
     outputs = [value for output in function.outputs for value in output.flat]
     if most_alive(ordered, outputs) > BYTES_IN_REGISTERS:
         return function
-    block = Block([value for unit in ordered for value in unit], function.block.outputs)
-    return Function(function.inputs, function.outputs, block)
+    return in_order(function, ordered)
 
 
 class _Order:
@@ -72,11 +71,8 @@ class _Order:
     def __init__(self, units: Sequence[Unit], quotients: AbstractSet[Value]) -> None:
         self.places: list[int] = []
         self._added: set[int] = set()
-        place_of = {value: place for place, unit in enumerate(units) for value in unit}
-        self._needs = [
-            {place_of[value] for value in used(unit) if value in place_of} - {place}
-            for place, unit in enumerate(units)
-        ]
+        _, needs = places_and_needs(units)
+        self._needs = [set(places) for places in needs]
         # Alike are operations of one kind that need the same number of quotients one after the
         # other, so that none of them needs another.
         depths: list[int] = []
