@@ -41,7 +41,8 @@ def cuda_source(unit: Unit) -> str:
     # Lorenz would take 20 more, for nothing. The adjoint of a stiff system of 20 components would
     # get half of the registers. Functions side by side would come one after the other, to save the
     # registers in which each keeps its numbers: in the compiler's schedules for sm_90, four tanh of
-    # doubles then take 680 cycles instead of 290.
+    # doubles then take 680 cycles instead of 290; quotients side by side spill in the adjoint of a
+    # repressilator.
     stiff_adjoint = unit.linear_systems and unit.job == "adjoint"
     spacious = unit.job == "record" or stiff_adjoint or unit.side_by_side
     bounds = "gs::kMaxBlock, 1" if spacious else "gs::kMaxBlock"

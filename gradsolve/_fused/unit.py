@@ -11,7 +11,7 @@ class Unit:
     - `text`: C++ up to the entry point; needs the headers in `csrc/`.
     - `num_leaves`, `num_wanted`, `entries`: leaves it takes, those whose cotangents it returns, and
         the number of entries of the latter.
-    - `side_by_side`: whether it computes functions of doubles several at a time.
+    - `side_by_side`: whether it computes functions or quotients of doubles several at a time.
     - `linear_systems`: whether its steps solve linear systems.
     """
 

@@ -44,7 +44,7 @@ _JOINED = 4
 
 
 def has_elementary_functions(function: Function) -> bool:
-    """Whether a lowered function computes any of them."""
+    """Whether a lowered function computes one of `CALLABLE`."""
     return any(value.op in CALLABLE for value in function.walk())
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from ._ir import Function, Op, Value
 from ._order import BYTES_IN_REGISTERS, Unit, in_order, most_alive, places_and_needs, units_of
 
-# The steps of a quotient wait for each other for as long as a GPU takes to begin one of each of
-# four.
+# Each keeps its operands and its steps in registers meanwhile, so that there is an end to it. Four
+# is what was measured.
 _TOGETHER = 4
 # What these give may differ from stage to stage; so may what depends on it.
 _CHANGING = frozenset({Op.ARGUMENT, Op.CARRY, Op.LOAD, Op.BRANCHES, Op.LOOP})
