@@ -20,7 +20,9 @@ class DiscreteAdjoint(eqx.Module):
         (ceil(R / checkpoint_every) + checkpoint_every) * n * d * b   bytes
 
     (only the first term when `checkpoint_every` is 1), beside the mesh itself, `(R + 1) * n * b`;
-    under `jax.vmap`, `n` counts the trajectories of the whole batch.
+    under `jax.vmap`, `n` counts the trajectories of the whole batch. A gradient that is compiled
+    before it is batched, `jax.vmap(jax.jit(jax.grad(loss)))`, cannot keep fewer checkpoints than
+    it would alone, and says so where it must; `jax.jit(jax.vmap(jax.grad(loss)))` can.
     `R` is the number of rows of the recorded mesh, or `max_steps` when `solve` is differentiated
     directly or traced. An integrator from `FromDiffrax` stores its solver state beside `y`.
     The gradient does not depend on the setting.

@@ -22,6 +22,7 @@ from ._custom_types import (
     SharedOrLaneTime,
     SharedOrLaneTimes,
 )
+from ._ensemble.batching import MadeBefore, num_lanes
 from ._ensemble.program import Program
 from ._xla.adjoint import AdjointInputs, Wanted
 from ._xla.record import RecordInputs
@@ -212,7 +213,7 @@ def _pull_back(
         recorded.times,
         recorded.num_steps,
         recorded.status,
-        recorded.checkpoints,
+        MadeBefore(recorded.checkpoints, num_lanes(inputs.y0)),
         ct_y1,
         ct_ys,
     )

@@ -330,16 +330,66 @@ def test_times_that_an_ensemble_shares_under_vmap(fused, backwards):
             np.testing.assert_allclose(of_all[i], one, rtol=1e-12, atol=1e-14)
 
 
+# 64 rows of 2 numbers for 5 trajectories fit, for 15 they do not.
+LIMIT = 2 * 64 * 2 * 5 * 8
+STARTS = members(5)[1] + jnp.array([0.0, 0.01, 0.02])[:, None, None]
+
+
+def solved_within_limit(y0, backend, **kwargs):
+    adjoint = gs.DiscreteAdjoint(memory_limit=LIMIT, **kwargs)
+    return record(members(5)[0], y0, backend, ts=None, max_steps=64, adjoint=adjoint)
+
+
 def test_a_batch_may_need_fewer_checkpoints_than_one_of_its_ensembles(fused):
-    # 64 rows of 2 numbers for 5 trajectories fit, for 15 they do not.
-    adjoint = gs.DiscreteAdjoint(memory_limit=2 * 64 * 2 * 5 * 8)
-
     def loss(y0):
-        system, _ = members(5)
-        options = {"ts": None, "max_steps": 64, "adjoint": adjoint}
-        return smooth_loss(record(system, y0, fused, **options).ys)
+        return smooth_loss(solved_within_limit(y0, fused).ys)
 
-    y0 = members(5)[1] + jnp.array([0.0, 0.01, 0.02])[:, None, None]
-    together = jax.jit(jax.vmap(jax.grad(loss)))(y0)
+    together = jax.jit(jax.vmap(jax.grad(loss)))(STARTS)
     for i in range(3):
-        assert relative(together[i], jax.grad(loss)(y0[i])) < SAME_MESH
+        assert relative(together[i], jax.grad(loss)(STARTS[i])) < SAME_MESH
+
+
+BATCHES_OF_COMPILED_GRADIENTS = {
+    "gradient": lambda loss: jax.vmap(jax.jit(jax.grad(loss))),
+    "of compiled": lambda loss: jax.vmap(jax.jit(jax.grad(jax.jit(loss)))),
+    "of a batch": lambda loss: lambda y0: jax.vmap(jax.jit(jax.vmap(jax.grad(loss))))(y0[:, None]),
+    "in a compiled batch": lambda loss: jax.jit(jax.vmap(jax.jit(jax.grad(loss)))),
+}
+
+
+def check_batch_of_compiled_gradients(form, replays, backend):
+    def loss_with(**adjoint):
+        solved = lambda y0: solved_within_limit(y0, backend, **adjoint)
+        trajectory = solved(STARTS[0])
+        states = (lambda y0: trajectory.replay(y0=y0)) if replays else (lambda y0: solved(y0).ys)
+        return lambda y0: smooth_loss(states(y0))
+
+    batched = BATCHES_OF_COMPILED_GRADIENTS[form]
+    with pytest.raises(ValueError, match=r"jax\.jit\(jax\.vmap.*checkpoint_every=2"):
+        batched(loss_with())(STARTS)
+    loss = loss_with(checkpoint_every=2)
+    together = batched(loss)(STARTS).reshape(STARTS.shape)
+    for i in range(3):
+        assert relative(together[i], jax.grad(loss)(STARTS[i])) < SAME_MESH
+
+
+@pytest.mark.parametrize("form", BATCHES_OF_COMPILED_GRADIENTS)
+@pytest.mark.parametrize("replays", [False, True], ids=["recording", "replay"])
+def test_a_compiled_gradient_keeps_its_number_of_checkpoints(form, replays, fused):
+    check_batch_of_compiled_gradients(form, replays, fused)
+
+
+def test_a_gradient_compiled_by_plain_jax_keeps_its_number_of_checkpoints():
+    check_batch_of_compiled_gradients("gradient", False, gs.XLA())
+
+
+def test_checkpoints_that_several_cotangents_share(fused):
+    def end(y0):
+        return solved_within_limit(y0, fused).ys[0]
+
+    # Each state has two cotangents: in all six times the trajectories that were recorded at first.
+    together = jax.jit(jax.vmap(jax.jacrev(end)))(STARTS)
+    by_closure = jax.jit(lambda y0: jax.vmap(jax.vmap(jax.vjp(end, y0)[1]))(jnp.eye(2)[None]))
+    for i in range(3):
+        assert relative(together[i], jax.jacrev(end)(STARTS[i])) < SAME_MESH
+        assert relative(together[i], by_closure(STARTS[i])[0][0]) < SAME_MESH

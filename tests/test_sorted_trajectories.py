@@ -11,6 +11,7 @@ import pytest
 from jaxtyping import Array, Float
 
 import gradsolve as gs
+from gradsolve._ensemble.batching import MadeBefore
 from gradsolve._fused import jobs
 
 from .helpers import SAME_MESH, relative, same_bits, under
@@ -180,10 +181,11 @@ def reversed_columns(monkeypatch):
         return (out, *rest)
 
     def adjoint_in_order(program, compile_unit, group_size, wanted, is_lane, leaves, inputs):
-        states, _, _, order = inputs.checkpoints
+        states, _, _, order = inputs.checkpoints.value
         trajectories = jnp.arange(states.shape[-1]) + order
         states = jnp.full_like(states, jnp.nan).at[..., trajectories].set(states)
-        inputs = inputs._replace(checkpoints=jobs.SavedStates(states))
+        checkpoints = MadeBefore(jobs.SavedStates(states), inputs.checkpoints.lanes)
+        inputs = inputs._replace(checkpoints=checkpoints)
         return adjoint(program, compile_unit, group_size, wanted, is_lane, leaves, inputs)
 
     monkeypatch.setattr(jobs, "replay", replay_reversed)

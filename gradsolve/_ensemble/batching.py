@@ -8,11 +8,24 @@ that `vmap(solve)`, nested to any depth, runs as one loop over more trajectories
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 
 from .._custom_types import Leaf, PyTree
+
+
+class MadeBefore(eqx.Module):
+    """What an earlier call made for the trajectories of this one, and how many it then had.
+
+    Every entry of a batch may share what was made once, such as cotangents of the same solve: those
+    entries do not count.
+    """
+
+    value: PyTree
+    lanes: int = eqx.field(static=True)
+
 
 Run = Callable[[tuple[bool, ...], list[Leaf], PyTree], tuple[PyTree, PyTree, list[Leaf | None]]]
 """`(is_lane, leaves, lanes) -> (lane_outputs, shared_outputs, leaf_outputs)`.
@@ -83,8 +96,15 @@ def ensemble_call(
     def rule(axis_size: int, in_batched: Any, leaves: list[Leaf], lanes: PyTree) -> Any:
         leaves_batched, lanes_batched = in_batched
         n = num_lanes(lanes)
-        fold = lambda leaf, batched: _fold_lanes(leaf, batched, axis_size, n)
-        new_lanes = jtu.tree_map(fold, lanes, lanes_batched)
+
+        def fold(leaf: Any, batched: Any) -> Any:
+            if not isinstance(leaf, MadeBefore):
+                return _fold_lanes(leaf, batched, axis_size, n)
+            made = leaf.lanes * (axis_size if any(jtu.tree_leaves(batched)) else 1)
+            return MadeBefore(jtu.tree_map(fold, leaf.value, batched.value), made)
+
+        is_leaf = lambda node: isinstance(node, MadeBefore)
+        new_lanes = jtu.tree_map(fold, lanes, lanes_batched, is_leaf=is_leaf)
         new_leaves = []
         new_is_lane = []
         for leaf, lane, batched in zip(leaves, is_lane, leaves_batched, strict=True):

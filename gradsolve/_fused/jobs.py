@@ -9,6 +9,7 @@ import numpy as np
 
 from .._adjoint import DiscreteAdjoint
 from .._custom_types import Leaf
+from .._ensemble.batching import MadeBefore
 from .._ensemble.program import Program
 from .._xla.adjoint import AdjointInputs, Cotangents, Wanted
 from .._xla.checkpoints import checkpoint_count, checkpoint_spacing
@@ -168,7 +169,9 @@ def adjoint(
     dtype = inputs.y0.dtype
     with_outputs = inputs.ts is not None and inputs.ct_ys is not None
     outputs = inputs.ts.shape[0] if with_outputs and inputs.ts is not None else 0
-    every = checkpoint_spacing(inputs.checkpoints, inputs.times.shape[0] - 1, program.adjoint)
+    saved: SavedStates = inputs.checkpoints.value
+    states = MadeBefore(saved.states, inputs.checkpoints.lanes)
+    every = checkpoint_spacing(states, inputs.times.shape[0] - 1, program.adjoint)
     choices = AdjointChoices(
         wanted=wanted.leaves,
         with_outputs=with_outputs,
@@ -178,7 +181,6 @@ def adjoint(
         with_segments=every > 1,
     )
     unit = adjoint_unit(program, _structs(leaves, is_lane), choices)
-    saved: SavedStates = inputs.checkpoints
     groups = -(-lanes // group_size(lanes))
     lane_array = _array((lanes,), dtype)
     cotangents = [(lane_array if want else None) for want in (wanted.t0, wanted.t1)]

@@ -22,6 +22,7 @@ from .._custom_types import (
     SharedOrLaneTime,
     SharedOrLaneTimes,
 )
+from .._ensemble.batching import MadeBefore
 from .._ensemble.field import EnsembleField
 from .._ensemble.program import Program
 from .._step_control import forward_times
@@ -57,7 +58,7 @@ class AdjointInputs(NamedTuple):
     times: MeshTimes
     num_steps: LaneCount
     status: LaneCount
-    checkpoints: Checkpoints
+    checkpoints: MadeBefore
     ct_y1: LaneState | None
     ct_ys: OutputStates | None
 
@@ -124,6 +125,7 @@ def adjoint(
     """
     inputs = one_per_lane(inputs)
     integrator = program.integrator
+    saved: Checkpoints = inputs.checkpoints.value
     every = checkpoint_spacing(inputs.checkpoints, inputs.times.shape[0] - 1, program.adjoint)
     y0 = inputs.y0
     direction, t0, t1, ts = forward_times(inputs.t0, inputs.t1, inputs.ts)
@@ -266,7 +268,7 @@ def adjoint(
         return keep(step.y1, y), jtu.tree_map(keep, step.memo, memo)
 
     def resume(segment: Leaf) -> Any:
-        y, memo = load_checkpoint(inputs.checkpoints, segment)
+        y, memo = load_checkpoint(saved, segment)
         if not integrator.carries_memo:
             start, end, _ = rows.step(segment * every)
             memo = integrator.start(field, start, end, y)
@@ -306,7 +308,7 @@ def adjoint(
         )
 
     def load(row: Leaf) -> Any:
-        return load_checkpoint(inputs.checkpoints, row // every)
+        return load_checkpoint(saved, row // every)
 
     def one_step(carry: _Carry) -> _Carry:
         return transposed_step(carry, load)

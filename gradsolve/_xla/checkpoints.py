@@ -7,6 +7,7 @@ import jax.tree_util as jtu
 
 from .._adjoint import DiscreteAdjoint
 from .._custom_types import LaneCount, LaneFlag, Leaf, PyTree
+from .._ensemble.batching import MadeBefore
 from .._memory import choose_checkpoint_every
 
 Checkpoints: TypeAlias = PyTree[Any]
@@ -37,14 +38,32 @@ def checkpoint_count(rows: int, bytes_per_row: int, options: DiscreteAdjoint) ->
     return -(-rows // every), every
 
 
-def checkpoint_spacing(checkpoints: Checkpoints, rows: int, options: DiscreteAdjoint) -> int:
+def checkpoint_spacing(states: MadeBefore, rows: int, options: DiscreteAdjoint) -> int:
     """The number of steps between two checkpoints, as `empty_checkpoints` chose it.
 
     Its choices are powers of two, and the smallest of those with a given number of checkpoints.
+    `states` are the checkpoints without anything else that a kernel may have kept.
+
+    **Raises:**
+
+    `ValueError` if so many trajectories as have checkpoints must have had fewer of them: JAX makes
+    a batch of a compiled function, and then tells the second of two calls in it the shape that
+    the result of the first one had without a batch.
     """
     if options.checkpoint_every is not None:
         return options.checkpoint_every
-    count = jtu.tree_leaves(checkpoints)[0].shape[0]
+    leaves = jtu.tree_leaves(states.value)
+    count, lanes = leaves[0].shape[0], leaves[0].shape[-1]
+    per_row = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) // count
+    limited, every = checkpoint_count(rows, per_row // lanes * states.lanes, options)
+    if count > limited:
+        raise ValueError(
+            f"`jax.vmap` makes a batch of {states.lanes} trajectories of a gradient that was "
+            f"compiled with {count} checkpoints for each, of which "
+            f"`DiscreteAdjoint(memory_limit={options.memory_limit})` allows {limited}. Compile the "
+            "whole batch, as in `jax.jit(jax.vmap(jax.grad(loss)))`, or set "
+            f"`checkpoint_every={every}`."
+        )
     every = 1
     while -(-rows // every) > count:
         every *= 2
