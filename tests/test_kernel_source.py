@@ -118,7 +118,8 @@ def compiled(monkeypatch):
     """The sources that would be compiled; nothing is, so nothing may be run."""
     sources = []
 
-    def keep(source, *_):
+    def keep(source, *_, **options):
+        del options
         sources.append(source)
         return b""
 
@@ -186,9 +187,9 @@ def test_text_is_what_runs(monkeypatch, tmp_path):
     _forget_kernels()
     sources, build = [], host.build_host_library
 
-    def keep(source, *others):
+    def keep(source, *others, **options):
         sources.append(source)
-        return build(source, *others)
+        return build(source, *others, **options)
 
     monkeypatch.setattr(host, "build_host_library", keep)
     system, backend = _lotka_volterra(), gs.HostCPU()

@@ -25,7 +25,6 @@ _NAMES = ("c++", "g++", "clang++")
 
 _FLAGS = (
     "-std=c++17",
-    "-O3",
     # Sums and products are rounded one by one on every machine, so that a replay repeats the
     # recording bit for bit whichever way the compiler arranges the two.
     "-ffp-contract=off",
@@ -74,7 +73,7 @@ class HostCompiler:
     - `identity`: its version and a digest of all it resolves by itself: the instructions of this
       processor, its include path, the versions of the C and C++ libraries. A cache in a home
       directory that machines share thus never hands one of them instructions that it lacks.
-    - `flags`: the options of every compilation.
+    - `flags`: the options of every compilation, beside how far to optimize.
     """
 
     path: Path
@@ -95,7 +94,9 @@ def host_compiler(choice: str | None = None) -> HostCompiler:
     return _probe(_find_command(choice), _relevant_environment())
 
 
-def build_host_library(source: str, compiler: HostCompiler, defines: tuple[str, ...] = ()) -> Path:
+def build_host_library(
+    source: str, compiler: HostCompiler, defines: tuple[str, ...] = (), level: str = "-O3"
+) -> Path:
     """Compiles a source, or finds what was compiled from it before.
 
     **Arguments:**
@@ -103,6 +104,7 @@ def build_host_library(source: str, compiler: HostCompiler, defines: tuple[str, 
     - `source`: C++ that may include the package's headers, as `"gs/..."`.
     - `compiler`: from `host_compiler`.
     - `defines`: macros, as `"NAME"` or `"NAME=value"`.
+    - `level`: how far the compiler optimizes.
 
     **Returns:**
 
@@ -115,7 +117,7 @@ def build_host_library(source: str, compiler: HostCompiler, defines: tuple[str, 
     for definition in defines:
         if not _DEFINITION.fullmatch(definition):
             raise ValueError(f"A macro is defined as NAME or NAME=value, got {definition!r}.")
-    flags = (*compiler.flags, *(f"-D{definition}" for definition in defines))
+    flags = (level, *compiler.flags, *(f"-D{definition}" for definition in defines))
     key = BuildKey(
         source=source,
         headers=headers_digest(),

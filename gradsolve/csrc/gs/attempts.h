@@ -44,7 +44,7 @@ class AttemptReader {
   // The next one down, in the lanes that have one; 0 in others.
   GS_FN I32 previous(Mask there) {
     I32 out(0);
-    for (int l = 0; l < GS_LANES; ++l) {
+    GS_UNROLLED for (int l = 0; l < GS_LANES; ++l) {
       if (!lane(there, l)) continue;
       uint32_t bits = lane(left, l);
       int32_t at = lane(block, l);

@@ -25,6 +25,14 @@
 #define GS_LAMBDA __attribute__((always_inline))
 #endif
 
+// Before a loop over the lanes of a pack that is worth its copies: one instruction for all lanes
+// once it is straight text, or where every attempt passes. -O2 copies no loop by itself.
+#if GS_CUDA
+#define GS_UNROLLED
+#else
+#define GS_UNROLLED _Pragma("GCC unroll 16")
+#endif
+
 #if defined(__CUDACC_RTC__)
 using int8_t = signed char;
 using uint8_t = unsigned char;
@@ -287,7 +295,7 @@ GS_FN bool any(Mask m) {
   return __builtin_ia32_movmskps((Bits)m.v) != 0;
 #else
   Mask::Bits r = 0;
-  for (int l = 0; l < GS_LANES; ++l) r |= m.v[l];
+  GS_UNROLLED for (int l = 0; l < GS_LANES; ++l) r |= m.v[l];
   return r != 0;
 #endif
 }
@@ -391,13 +399,13 @@ GS_FN To bit_cast(From x) {
 template <class F, class T>
 GS_FN Pack<T> map(F&& f, Pack<T> x) {
   Pack<T> out;
-  for (int l = 0; l < GS_LANES; ++l) out.v[l] = f(T(x.v[l]));
+  GS_UNROLLED for (int l = 0; l < GS_LANES; ++l) out.v[l] = f(T(x.v[l]));
   return out;
 }
 template <class F, class T>
 GS_FN Pack<T> map(F&& f, Pack<T> x, Pack<T> y) {
   Pack<T> out;
-  for (int l = 0; l < GS_LANES; ++l) out.v[l] = f(T(x.v[l]), T(y.v[l]));
+  GS_UNROLLED for (int l = 0; l < GS_LANES; ++l) out.v[l] = f(T(x.v[l]), T(y.v[l]));
   return out;
 }
 
@@ -413,7 +421,7 @@ GS_FN F64 fma(F64 a, F64 b, F64 c) {
   return F64(__builtin_ia32_vfmaddpd512_mask(a.v, b.v, c.v, -1, 4));
 #else
   F64 out;
-  for (int l = 0; l < GS_LANES; ++l) out.v[l] = __builtin_fma(a.v[l], b.v[l], c.v[l]);
+  GS_UNROLLED for (int l = 0; l < GS_LANES; ++l) out.v[l] = __builtin_fma(a.v[l], b.v[l], c.v[l]);
   return out;
 #endif
 }
@@ -428,7 +436,7 @@ GS_FN F32 fma(F32 a, F32 b, F32 c) {
   return F32(__builtin_ia32_vfmaddps(a.v, b.v, c.v));
 #else
   F32 out;
-  for (int l = 0; l < GS_LANES; ++l) out.v[l] = __builtin_fmaf(a.v[l], b.v[l], c.v[l]);
+  GS_UNROLLED for (int l = 0; l < GS_LANES; ++l) out.v[l] = __builtin_fmaf(a.v[l], b.v[l], c.v[l]);
   return out;
 #endif
 }
@@ -438,22 +446,22 @@ GS_FN F32 fma(F32 a, F32 b, F32 c) { return a * b + c; }
 #endif
 GS_FN F64 sqrt(F64 x) {
   F64 out;
-  for (int l = 0; l < GS_LANES; ++l) out.v[l] = __builtin_sqrt(x.v[l]);
+  GS_UNROLLED for (int l = 0; l < GS_LANES; ++l) out.v[l] = __builtin_sqrt(x.v[l]);
   return out;
 }
 GS_FN F32 sqrt(F32 x) {
   F32 out;
-  for (int l = 0; l < GS_LANES; ++l) out.v[l] = __builtin_sqrtf(x.v[l]);
+  GS_UNROLLED for (int l = 0; l < GS_LANES; ++l) out.v[l] = __builtin_sqrtf(x.v[l]);
   return out;
 }
 GS_FN F64 floor(F64 x) {
   F64 out;
-  for (int l = 0; l < GS_LANES; ++l) out.v[l] = __builtin_floor(x.v[l]);
+  GS_UNROLLED for (int l = 0; l < GS_LANES; ++l) out.v[l] = __builtin_floor(x.v[l]);
   return out;
 }
 GS_FN F32 floor(F32 x) {
   F32 out;
-  for (int l = 0; l < GS_LANES; ++l) out.v[l] = __builtin_floorf(x.v[l]);
+  GS_UNROLLED for (int l = 0; l < GS_LANES; ++l) out.v[l] = __builtin_floorf(x.v[l]);
   return out;
 }
 GS_FN F64 abs(F64 x) { return F64((F64::Vector)((I64::Vector)x.v & INT64_MAX)); }
@@ -635,7 +643,7 @@ template <class S, class T>
 GS_FN void store_rows(Mask where, S* array, I32 row, const Lanes& lanes, T x, int size = 1,
                       int entry = 0) {
   const Mask mask = where & lanes.valid;
-  for (int l = 0; l < GS_LANES; ++l) {
+  GS_UNROLLED for (int l = 0; l < GS_LANES; ++l) {
     if (lane(mask, l)) {
       array[place(lane(row, l), lanes.first + l, lanes, size, entry)] = static_cast<S>(lane(x, l));
     }
