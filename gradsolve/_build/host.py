@@ -30,6 +30,8 @@ _FLAGS = (
     "-ffp-contract=off",
     # No caller reads errno: square roots become one instruction. Their values stay the same.
     "-fno-math-errno",
+    # Loops over lanes become one instruction: before GCC 12, -O2 would not see to it.
+    "-ftree-vectorize",
     # Signed integers wrap around, as in XLA.
     "-fwrapv",
     "-fPIC",

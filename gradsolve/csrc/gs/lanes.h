@@ -25,8 +25,8 @@
 #define GS_LAMBDA __attribute__((always_inline))
 #endif
 
-// Before a loop over the lanes of a pack that is worth its copies: one instruction for all lanes
-// once it is straight text, or where every attempt passes. -O2 copies no loop by itself.
+// Before a loop over the lanes of a pack that is worth its copies: -O2 copies no loop by itself.
+// Not where one instruction does it for all, such as a square root: GCC finds that in loops only.
 #if GS_CUDA
 #define GS_UNROLLED
 #else
@@ -421,7 +421,7 @@ GS_FN F64 fma(F64 a, F64 b, F64 c) {
   return F64(__builtin_ia32_vfmaddpd512_mask(a.v, b.v, c.v, -1, 4));
 #else
   F64 out;
-  GS_UNROLLED for (int l = 0; l < GS_LANES; ++l) out.v[l] = __builtin_fma(a.v[l], b.v[l], c.v[l]);
+  for (int l = 0; l < GS_LANES; ++l) out.v[l] = __builtin_fma(a.v[l], b.v[l], c.v[l]);
   return out;
 #endif
 }
@@ -436,7 +436,7 @@ GS_FN F32 fma(F32 a, F32 b, F32 c) {
   return F32(__builtin_ia32_vfmaddps(a.v, b.v, c.v));
 #else
   F32 out;
-  GS_UNROLLED for (int l = 0; l < GS_LANES; ++l) out.v[l] = __builtin_fmaf(a.v[l], b.v[l], c.v[l]);
+  for (int l = 0; l < GS_LANES; ++l) out.v[l] = __builtin_fmaf(a.v[l], b.v[l], c.v[l]);
   return out;
 #endif
 }
@@ -446,12 +446,12 @@ GS_FN F32 fma(F32 a, F32 b, F32 c) { return a * b + c; }
 #endif
 GS_FN F64 sqrt(F64 x) {
   F64 out;
-  GS_UNROLLED for (int l = 0; l < GS_LANES; ++l) out.v[l] = __builtin_sqrt(x.v[l]);
+  for (int l = 0; l < GS_LANES; ++l) out.v[l] = __builtin_sqrt(x.v[l]);
   return out;
 }
 GS_FN F32 sqrt(F32 x) {
   F32 out;
-  GS_UNROLLED for (int l = 0; l < GS_LANES; ++l) out.v[l] = __builtin_sqrtf(x.v[l]);
+  for (int l = 0; l < GS_LANES; ++l) out.v[l] = __builtin_sqrtf(x.v[l]);
   return out;
 }
 GS_FN F64 floor(F64 x) {
