@@ -387,7 +387,8 @@ def test_checkpoints_that_several_cotangents_share(fused):
     def end(y0):
         return solved_within_limit(y0, fused).ys[0]
 
-    # Each state has two cotangents: in all six times the trajectories that were recorded at first.
+    # Both cotangents of a state share its checkpoints. The adjoint then has more trajectories than
+    # were recorded, which asks for no fewer checkpoints.
     together = jax.jit(jax.vmap(jax.jacrev(end)))(STARTS)
     by_closure = jax.jit(lambda y0: jax.vmap(jax.vmap(jax.vjp(end, y0)[1]))(jnp.eye(2)[None]))
     for i in range(3):
